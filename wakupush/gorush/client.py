@@ -33,7 +33,7 @@ _DIGITS = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PostResult:
     """The result of a post."""
 
     #: One for each notification, in the same order.
@@ -57,7 +57,7 @@ class Gorush:
         self._timeout = timeout
         self._handles = CurlHandles(partial(curl_handle, timeout=timeout, connect_timeout=connect_timeout))
 
-    def post(self, notifications: Sequence[Notification]) -> Posted:
+    def post(self, notifications: Sequence[Notification]) -> PostResult:
         """Post notifications and return the outcome of each, in their order.
 
         No fault of gorush or the network raises. Without a connection the outcome is `GORUSH_UNREACHABLE`: nothing was
@@ -72,14 +72,14 @@ class Gorush:
         """
         if not 1 <= len(notifications) <= POST_LIMIT:
             raise ValueError(f"a post has 1 to {POST_LIMIT} notifications, not {len(notifications)}")
-        if len({each.notif_id for each in notifications}) < len(notifications):
+        if len({notification.notif_id for notification in notifications}) < len(notifications):
             raise ValueError("two notifications of a post have the same notif_id")
-        content = json.dumps({"notifications": [each.to_json() for each in notifications]}).encode()
+        content = json.dumps({"notifications": [notification.to_json() for notification in notifications]}).encode()
         answer = self._request("/api/push", self._timeout, content)
         if isinstance(answer, Failure):
-            return Posted([answer] * len(notifications))
+            return PostResult([answer] * len(notifications))
         retry_after = read_retry_after(answer.retry_after, time.time())
-        return Posted(read_answer(notifications, answer.status, bytes(answer.body)), retry_after)
+        return PostResult(read_answer(notifications, answer.status, bytes(answer.body)), retry_after)
 
     def healthy(self) -> bool:
         """Return whether gorush listens. This checks neither its queue nor the platforms."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from wakupush.gorush.client import Gorush, Posted
+from wakupush.gorush.client import Gorush, PostResult
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import Notification
 from wakupush.runtime import metrics
@@ -53,14 +53,14 @@ class Instances:
         self._watchers: list[Thread] = []
         self._lock = Lock()
 
-    def post(self, notifications: Sequence[Notification]) -> Posted:
+    def post(self, notifications: Sequence[Notification]) -> PostResult:
         """Post notifications at an instance, and at another one if nothing was taken; see `Gorush.post`."""
         self._watch()
-        *others, last = self._chosen()
+        *others, last = self._instances_in_turn()
         for name in others:
-            posted = self._clients[name].post(notifications)
-            if not _NOTHING_TAKEN.issuperset(posted.outcomes):
-                return posted
+            result = self._clients[name].post(notifications)
+            if not _NOTHING_TAKEN.issuperset(result.outcomes):
+                return result
             log.warning("gorush_passed_over", gorush=name, notifications=len(notifications))
         return self._clients[last].post(notifications)
 
@@ -72,12 +72,12 @@ class Instances:
         for client in self._clients.values():
             client.close()
 
-    def _chosen(self) -> list[str]:
+    def _instances_in_turn(self) -> list[str]:
         """Return the instances to try: those that listen first, each time beginning with another one."""
         names = list(self._clients)
         first = next(self._turns) % len(names)
-        turned = names[first:] + names[:first]
-        return sorted(turned, key=lambda name: not self._listen[name])[: self._tries]
+        names_in_turn = names[first:] + names[:first]
+        return sorted(names_in_turn, key=lambda name: not self._listen[name])[: self._tries]
 
     def _watch(self) -> None:
         with self._lock:

@@ -68,9 +68,12 @@ def read_answer(notifications: Sequence[Notification], status: int, body: bytes)
         counts, entries = _parse(body)
     except (ValueError, RecursionError):
         return [Failure.GORUSH_UNREADABLE] * len(notifications)
-    reported = _reported(notifications, entries)
-    uncounted = _uncounted(notifications, counts)
-    return [reported.get(each.notif_id, uncounted.get(each.platform)) for each in notifications]
+    reported_failures = _reported_failures(notifications, entries)
+    uncounted_failures = _uncounted_failures(notifications, counts)
+    return [
+        reported_failures.get(notification.notif_id, uncounted_failures.get(notification.platform))
+        for notification in notifications
+    ]
 
 
 def read_feedback(body: bytes) -> tuple[str, Failure] | None:
@@ -104,30 +107,30 @@ def _entry(value: Any) -> LogEntry:
     raise ValueError("not a log entry of gorush")
 
 
-def _reported(notifications: Sequence[Notification], entries: Iterable[LogEntry]) -> dict[str, Failure]:
-    by_id = {each.notif_id: each for each in notifications}
-    reported: dict[str, Failure] = {}
+def _reported_failures(notifications: Sequence[Notification], entries: Iterable[LogEntry]) -> dict[str, Failure]:
+    by_id = {notification.notif_id: notification for notification in notifications}
+    failures: dict[str, Failure] = {}
     suspects: list[Notification] = []
     for entry in entries:
         match = by_id.get(entry.notif_id)
         candidates = [match] if match else _of_platform(notifications, entry.platform)
         if len(candidates) == 1:
-            reported[candidates[0].notif_id] = classify(candidates[0].platform, entry.error)
+            failures[candidates[0].notif_id] = classify(candidates[0].platform, entry.error)
         else:
             suspects += candidates
-    for each in suspects:
-        reported.setdefault(each.notif_id, Failure.GORUSH_UNREADABLE)
-    return reported
+    for notification in suspects:
+        failures.setdefault(notification.notif_id, Failure.GORUSH_UNREADABLE)
+    return failures
 
 
 def _of_platform(notifications: Sequence[Notification], platform: Platform | None) -> Sequence[Notification]:
-    return [each for each in notifications if each.platform is platform] or notifications
+    return [notification for notification in notifications if notification.platform is platform] or notifications
 
 
-def _uncounted(notifications: Iterable[Notification], counts: int) -> dict[Platform, Failure]:
+def _uncounted_failures(notifications: Iterable[Notification], counts: int) -> dict[Platform, Failure]:
     expected: Counter[Platform] = Counter()
-    for each in notifications:
-        expected[each.platform] += each.targets
+    for notification in notifications:
+        expected[notification.platform] += notification.targets
     short = expected.total() - counts
     if short == 0:
         return {}

@@ -106,10 +106,10 @@ def merge_alike(events: Iterable[Event]) -> list[Event]:
     alike: dict[object, list[Event]] = {}
     for event in events:
         alike.setdefault(_likeness(event), []).append(event)
-    return [_merged(group) if len(group) > 1 else group[0] for group in alike.values()]
+    return [_merge(group) if len(group) > 1 else group[0] for group in alike.values()]
 
 
-def _merged(group: Sequence[Event]) -> Event:
+def _merge(group: Sequence[Event]) -> Event:
     return replace(
         group[0],
         count=sum(event.count for event in group),
@@ -192,7 +192,7 @@ def queried(task: Task, now: float, pseudonym: bytes) -> Event:
 #: The outcomes of an attempt.
 OUTCOMES = frozenset({EventKind.DELIVERED, EventKind.UNKNOWN, EventKind.FAILED})
 #: The outcomes of a registration that is answered with success.
-_STORED = frozenset({EventKind.REGISTERED, EventKind.UNREGISTERED})
+_STORED_KINDS = frozenset({EventKind.REGISTERED, EventKind.UNREGISTERED})
 
 
 def history(event: Event) -> tuple[EventKind, ...]:
@@ -204,7 +204,7 @@ def history(event: Event) -> tuple[EventKind, ...]:
     kinds: tuple[EventKind, ...] = (event.kind,)
     if event.queue_wait is not None and event.kind is not EventKind.RECEIVED:
         kinds = (EventKind.RECEIVED, EventKind.OPENED, *kinds)
-        if event.kind in _STORED:
+        if event.kind in _STORED_KINDS:
             kinds = (*kinds, EventKind.ANSWERED)
     elif event.kind in OUTCOMES and event.batch_size is not None:
         kinds = (EventKind.ATTEMPT, *kinds)

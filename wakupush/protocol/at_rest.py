@@ -43,7 +43,7 @@ class AtRest:
     _allowed_key_list: AESGCM = field(repr=False)
     _content: AESGCM = field(repr=False)
     _access_token: bytes = field(repr=False)
-    _named: bytes = field(repr=False)
+    _item_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, derive: Callable[[str], bytes]) -> AtRest:
@@ -76,20 +76,27 @@ class AtRest:
         ).SerializeToString()
         return _seal(self._device, plaintext, _row("sealed_device", installation, registration.version))
 
-    def open_device(self, installation: Installation, version: int, sealed: bytes) -> PushNotificationRegistration:
+    def open_device(self, installation: Installation, version: int, ciphertext: bytes) -> PushNotificationRegistration:
         """Return the fields that `seal_device` sealed; the others are empty.
 
         Raises:
             UnsealableError: it belongs to another row, version or server.
         """
-        plaintext = _open(self._device, sealed, _row("sealed_device", installation, version))
+        plaintext = _open(self._device, ciphertext, _row("sealed_device", installation, version))
         return PushNotificationRegistration.FromString(plaintext)
 
     def target(
-        self, installation: Installation, version: int, sealed: bytes, platform: int, *, suspected: bool, proven: bool
+        self,
+        installation: Installation,
+        version: int,
+        ciphertext: bytes,
+        platform: int,
+        *,
+        suspected: bool,
+        proven: bool,
     ) -> Target:
         """Return where notifications of a device are sent to; see `open_device`."""
-        device = self.open_device(installation, version, sealed)
+        device = self.open_device(installation, version, ciphertext)
         return Target(
             version=version,
             installation_id=device.installation_id,
@@ -108,13 +115,13 @@ class AtRest:
         place = _row("sealed_allowed_key_list", installation, registration.version)
         return _seal(self._allowed_key_list, plaintext, place)
 
-    def open_allowed_key_list(self, installation: Installation, version: int, sealed: bytes) -> tuple[bytes, ...]:
+    def open_allowed_key_list(self, installation: Installation, version: int, ciphertext: bytes) -> tuple[bytes, ...]:
         """Return the list that `seal_allowed_key_list` sealed.
 
         Raises:
             UnsealableError: it belongs to another row, version or server.
         """
-        plaintext = _open(self._allowed_key_list, sealed, _row("sealed_allowed_key_list", installation, version))
+        plaintext = _open(self._allowed_key_list, ciphertext, _row("sealed_allowed_key_list", installation, version))
         return tuple(PushNotificationRegistration.FromString(plaintext).allowed_key_list)
 
     def seal_content(self, delivery_key: bytes, chat_id: bytes, message: bytes) -> bytes:
@@ -122,13 +129,13 @@ class AtRest:
         plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
         return _seal(self._content, plaintext, _place("deliveries", "sealed_content", delivery_key))
 
-    def open_content(self, delivery_key: bytes, sealed: bytes) -> tuple[bytes, bytes]:
+    def open_content(self, delivery_key: bytes, ciphertext: bytes) -> tuple[bytes, bytes]:
         """Return the chat id and the message that `seal_content` sealed.
 
         Raises:
             UnsealableError: it belongs to another delivery or server.
         """
-        plaintext = _open(self._content, sealed, _place("deliveries", "sealed_content", delivery_key))
+        plaintext = _open(self._content, ciphertext, _place("deliveries", "sealed_content", delivery_key))
         content = PushNotification.FromString(plaintext)
         return content.chat_id, content.message
 
@@ -137,25 +144,25 @@ class AtRest:
         return Address(
             installation,
             self.access_token(installation, access_token),
-            self.named(installation, chat_id),
-            self.named(installation, author),
+            self.item_digest(installation, chat_id),
+            self.item_digest(installation, author),
         )
 
     def access_token(self, installation: Installation, access_token: str) -> bytes:
         """Return the digest (16 bytes) of a device's access token."""
         return _digest(self._access_token, installation, access_token.encode())
 
-    def named(self, installation: Installation, item: bytes) -> bytes:
+    def item_digest(self, installation: Installation, item: bytes) -> bytes:
         """Return the digest (16 bytes) of a chat or an author.
 
         Each installation has its own digests. Otherwise somebody with the rows and a dictionary of chats could see who
         shares a chat.
         """
-        return _digest(self._named, installation, item)
+        return _digest(self._item_key, installation, item)
 
     def list_digests(self, installation: Installation, items: Iterable[bytes]) -> bytes | None:
         """Return the digests of a list of chats and authors, each once, in ascending order; None if it is empty."""
-        return b"".join(sorted({self.named(installation, item) for item in items})) or None
+        return b"".join(sorted({self.item_digest(installation, item) for item in items})) or None
 
 
 def _row(column: str, installation: Installation, version: int) -> bytes:
@@ -174,9 +181,9 @@ def _seal(key: AESGCM, plaintext: bytes, place: bytes) -> bytes:
     return nonce + key.encrypt(nonce, plaintext, place)
 
 
-def _open(key: AESGCM, sealed: bytes, place: bytes) -> bytes:
+def _open(key: AESGCM, ciphertext: bytes, place: bytes) -> bytes:
     try:
-        return key.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
+        return key.decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], place)
     except (InvalidTag, ValueError):
         raise UnsealableError("sealed for another place or by another server") from None
 

@@ -48,5 +48,5 @@ def decrypt(ciphertext: bytes, private_key: PrivateKey) -> bytes:
 
 def _derive(shared_key: bytes) -> tuple[bytes, bytes]:
     """Return the AES-128 key and the HMAC key (NIST SP 800-56A concatenation KDF, one round of SHA-256)."""
-    derived = hashlib.sha256(b"\x00\x00\x00\x01" + shared_key).digest()
-    return derived[:16], hashlib.sha256(derived[16:]).digest()
+    digest = hashlib.sha256(b"\x00\x00\x00\x01" + shared_key).digest()
+    return digest[:16], hashlib.sha256(digest[16:]).digest()

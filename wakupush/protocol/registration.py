@@ -54,9 +54,9 @@ class RegistrationResponse:
     error: Answer | None
 
 
-def request_id(sealed: bytes) -> bytes:
+def request_id(ciphertext: bytes) -> bytes:
     """Return the SHAKE-256 (64 bytes) of the sealed registration, which the answer names."""
-    return shake256_64(sealed)
+    return shake256_64(ciphertext)
 
 
 def seal_registration(message: PushNotificationRegistration, client: PrivateKey, server: PublicKey) -> bytes:
@@ -65,7 +65,7 @@ def seal_registration(message: PushNotificationRegistration, client: PrivateKey,
 
 
 def open_registration(
-    sealed: bytes, server: PrivateKey, client: PublicKey, *, most_bytes: int
+    ciphertext: bytes, server: PrivateKey, client: PublicKey, *, most_bytes: int
 ) -> PushNotificationRegistration:
     """Return the registration that `client` sealed for `server`.
 
@@ -78,7 +78,7 @@ def open_registration(
             is not protobuf.
     """
     try:
-        plaintext = unseal(server.shared_key(client), sealed)
+        plaintext = unseal(server.shared_key(client), ciphertext)
     except UnsealableError:
         raise Refused(Failure.REGISTRATION_UNDECRYPTABLE) from None
     if len(plaintext) > most_bytes:

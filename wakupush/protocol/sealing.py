@@ -25,13 +25,13 @@ def seal(key: bytes, plaintext: bytes, nonce: bytes | None = None) -> bytes:
     return nonce + AESGCM(key).encrypt(nonce, plaintext, None)
 
 
-def unseal(key: bytes, sealed: bytes) -> bytes:
+def unseal(key: bytes, ciphertext: bytes) -> bytes:
     """Return what `seal` sealed.
 
     Raises:
         UnsealableError: another key, changed, or too short.
     """
     try:
-        return AESGCM(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], None)
+        return AESGCM(key).decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], None)
     except (InvalidTag, ValueError):
         raise UnsealableError("not sealed with this key") from None

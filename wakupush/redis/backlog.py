@@ -25,7 +25,7 @@ _LIMIT_BYTES: Final = 160 * 2**20
 
 # kombu writes a task as JSON with its body first; only what follows the body is parsed. A task that is not ours counts
 # as one message of unknown age. -1 means unknown: Lua cuts nil off.
-_PARSED: Final = """
+_PARSE: Final = """
 local function parsed(text, opening)
     local start = text and string.find(text, '"content-encoding"', 1, true)
     local ok, value = pcall(cjson.decode, start and opening .. string.sub(text, start) or '')
@@ -36,7 +36,7 @@ local function headers(task)
 end
 """
 _QUEUE: Final = (
-    _PARSED
+    _PARSE
     + """
 local length = redis.call('LLEN', KEYS[1])
 local sample = math.min(length, tonumber(ARGV[1]))
@@ -54,8 +54,8 @@ return cjson.encode({tasks = length, messages = messages, oldest = oldest})
 """
 )
 # A value is the task, its exchange and its routing key, which is the name of its queue.
-_TAKEN: Final = (
-    _PARSED
+_IN_WORK: Final = (
+    _PARSE
     + """
 local length = redis.call('ZCARD', KEYS[2])
 local found, read = {}, 0
@@ -133,13 +133,13 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
             pipeline.eval(_QUEUE, 1, name, SAMPLE)
         for name in QUEUES:
             pipeline.memory_usage(name, samples=0)
-        pipeline.eval(_TAKEN, 2, UNACKED, UNACKED_INDEX, SAMPLE)
+        pipeline.eval(_IN_WORK, 2, UNACKED, UNACKED_INDEX, SAMPLE)
         answers = pipeline.execute()
-    waiting = [json.loads(answer) for answer in answers[: len(QUEUES)]]
+    lengths = [json.loads(answer) for answer in answers[: len(QUEUES)]]
     sizes = dict(zip(QUEUES, answers[len(QUEUES) : -1], strict=True))
     in_work = json.loads(answers[-1])
     backlogs = {}
-    for name, queue in zip(QUEUES, waiting, strict=True):
+    for name, queue in zip(QUEUES, lengths, strict=True):
         in_flight = in_work.get(name, {"tasks": 0, "messages": 0})
         backlogs[name] = QueueBacklog(
             tasks=queue["tasks"],

@@ -72,7 +72,7 @@ class BreakerStore:
         try:
             tripped, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(platform)))
         except RedisError as error:
-            _failed(error)
+            _note_failure(error)
             return None
         return tripped is not None, is_open is not None, int(probes or 0), int(faults or 0)
 
@@ -90,14 +90,14 @@ class BreakerStore:
         """Close the breaker; return 1 if it was not closed before."""
         return self._run(platform, self._works)
 
-    def probe(self, platform: Platform, wanted: int, *, most: int, seconds: float) -> int | None:
-        """Begin probes; return how many of those wanted may be posted, -1 if it is closed.
+    def probe(self, platform: Platform, number: int, *, most: int, seconds: float) -> int | None:
+        """Begin probes; return how many of this number may be posted, -1 if it is closed.
 
         Args:
             most: probes under way at once.
             seconds: after which they count as over even if no process reports it.
         """
-        return self._run(platform, self._probe, wanted, most, _milliseconds(seconds))
+        return self._run(platform, self._probe, number, most, _milliseconds(seconds))
 
     def over(self, platform: Platform) -> None:
         """End a probe that showed nothing about the route."""
@@ -107,7 +107,7 @@ class BreakerStore:
         try:
             return cast("int", script(keys=_keys(platform), args=arguments))
         except RedisError as error:
-            _failed(error)
+            _note_failure(error)
             return None
 
 
@@ -119,6 +119,6 @@ def _milliseconds(seconds: float) -> int:
     return max(1, int(1000 * seconds))
 
 
-def _failed(error: RedisError) -> None:
+def _note_failure(error: RedisError) -> None:
     metrics.BREAKER_FAILED.inc()
     log.warning("breaker_not_checked", error=type(error).__name__)

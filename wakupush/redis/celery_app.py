@@ -29,7 +29,7 @@ def _broker(settings: Settings) -> str:
         return url
     parts = urlsplit(url)
     user = "".join(parts.netloc.rpartition("@")[:2])
-    return ";".join(f"sentinel://{user}{each}{parts.path}" for each in settings.redis.sentinels)
+    return ";".join(f"sentinel://{user}{address}{parts.path}" for address in settings.redis.sentinels)
 
 
 def _tls(settings: Settings) -> dict[str, Any] | None:

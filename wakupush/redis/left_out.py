@@ -48,8 +48,8 @@ def read(redis: Redis) -> dict[str, NodeFault]:
     Raises:
         RedisError: Redis failed, so this is not known.
     """
-    written = cast("dict[bytes, bytes]", redis.hgetall(KEY))
-    return {name.decode(): NodeFault(fault.decode()) for name, fault in written.items()}
+    faults = cast("dict[bytes, bytes]", redis.hgetall(KEY))
+    return {name.decode(): NodeFault(fault.decode()) for name, fault in faults.items()}
 
 
 class ExcludedNodes:

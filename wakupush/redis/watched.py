@@ -21,7 +21,7 @@ MARKER: Final = "wakupush:watched:complete"
 #: An id of the data, from one wipe to the next.
 LIFE: Final = "wakupush:watched:life"
 #: When they were last seen complete, in seconds since the epoch.
-SEEN: Final = "wakupush:watched:seen"
+SEEN_AT: Final = "wakupush:watched:seen"
 
 _COMMON: Final = """
 local key = KEYS[1]
@@ -123,7 +123,7 @@ def mark_complete(redis: Redis, mark: bytes) -> None:
 
 def note_seen(redis: Redis, at: float) -> None:
     """Note that they were complete (`is_complete`) at a time, in seconds since the epoch."""
-    redis.set(SEEN, at)
+    redis.set(SEEN_AT, at)
 
 
 def lacks_since(redis: Redis) -> float | None:
@@ -133,7 +133,7 @@ def lacks_since(redis: Redis) -> float | None:
     everything that was written before that time. Topics that were added shortly before it may be missing all the same:
     allow for replication, for open transactions, and for clocks.
     """
-    marker, life, beginning = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN))
+    marker, life, beginning = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN_AT))
     if marker is None or life is None or beginning is None or not marker.endswith(b" " + life):
         return None
     return float(beginning)

@@ -90,18 +90,18 @@ def test_the_same_is_never_sealed_to_the_same():
 
 def test_digests_are_unique_and_ascending():
     digests = SEALED["blocked_chat_digests"]
-    assert digests == b"".join(sorted(AT_REST.named(HERE, item) for item in (b"a", b"b")))
-    assert SEALED["allowed_mentions_chat_digests"] == AT_REST.named(HERE, b"a")
+    assert digests == b"".join(sorted(AT_REST.item_digest(HERE, item) for item in (b"a", b"b")))
+    assert SEALED["allowed_mentions_chat_digests"] == AT_REST.item_digest(HERE, b"a")
     assert SEALED["muted_chat_digests"] is None
     assert AT_REST.columns(HERE, replace(REGISTRATION, allowed_key_list=()))["sealed_allowed_key_list"] is None
 
 
 @given(st.binary(max_size=130), st.binary(max_size=130))
 def test_digests_tell_equality_within_one_installation_alone(one, other):
-    assert (AT_REST.named(HERE, one) == AT_REST.named(HERE, other)) == (one == other)
+    assert (AT_REST.item_digest(HERE, one) == AT_REST.named(HERE, other)) == (one == other)
     for at_rest, place in ((OTHERS, HERE), *((AT_REST, place) for place in ELSEWHERE)):
-        assert at_rest.named(place, one) != AT_REST.named(HERE, one)
-    assert AT_REST.named(HERE, one) != AT_REST.access_token(HERE, one.hex())
+        assert at_rest.item_digest(place, one) != AT_REST.named(HERE, one)
+    assert AT_REST.item_digest(HERE, one) != AT_REST.access_token(HERE, one.hex())
 
 
 def test_an_address_has_the_digests_of_the_row():
