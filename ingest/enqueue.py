@@ -43,7 +43,7 @@ MEMORY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Enqueued:
+class EnqueueResult:
     """The result for messages that are for us; those in neither number had been claimed before."""
 
     sent: int = 0
@@ -81,16 +81,16 @@ class Enqueuer:
         Raises:
             RedisError: the watched topics could not be asked for.
         """
-        routed = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+        messages = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
         latest = int((time.time() + AHEAD_SECONDS) * 10**9)
-        in_time = [(queue, entry) for queue, entry in routed if entry.message.timestamp <= latest]
+        in_time = [(queue, entry) for queue, entry in messages if entry.message.timestamp <= latest]
         ours = [(queue, entry) for queue, entry in in_time if len(entry.message.payload) >= _least_bytes(queue)]
-        if len(ours) < len(routed):
-            metrics.MESSAGES_AHEAD.inc(len(routed) - len(in_time))
+        if len(ours) < len(messages):
+            metrics.MESSAGES_AHEAD.inc(len(messages) - len(in_time))
             metrics.MESSAGES_SHORT.inc(len(in_time) - len(ours))
         return ours
 
-    def enqueue(self, entries: list[Entry]) -> Enqueued:
+    def enqueue(self, entries: list[Entry]) -> EnqueueResult:
         """Enqueue the messages that are for us and that were not claimed before.
 
         Those that cannot be enqueued are left to reconcile. A Redis that hangs holds up one poll for its time-out, or
@@ -98,51 +98,51 @@ class Enqueuer:
         """
         if time.monotonic() < self._left_alone:
             metrics.MESSAGES_DROPPED.labels("redis").inc(len(entries))
-            return Enqueued(dropped=len(entries))
+            return EnqueueResult(dropped=len(entries))
         try:
             self._unclaim()
             ours = self.ours(entries)
-            routed = self._shares(ours)
-            admitted = self._within_limits(routed)
-            claimed = self._claim(admitted)
+            to_claim = self._shares(ours)
+            within_limits = self._within_limits(to_claim)
+            claims_won = self._claim(within_limits)
         except REDIS_ERRORS as error:
-            self._failed("redis_failed", error, len(entries))
-            return Enqueued(dropped=len(entries))
-        if dropped := len(routed) - len(admitted):
-            metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped)
-        unsent = self._send(claimed)
-        return Enqueued(len(claimed) - unsent, dropped + unsent, tuple(entry.hash for _, entry in ours))
+            self._note_failure("redis_failed", error, len(entries))
+            return EnqueueResult(dropped=len(entries))
+        if dropped_count := len(to_claim) - len(within_limits):
+            metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped_count)
+        unsent = self._send(claims_won)
+        return EnqueueResult(len(claims_won) - unsent, dropped_count + unsent, tuple(entry.hash for _, entry in ours))
 
-    def _shares(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+    def _shares(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without random ones that are too many, on topics where few messages are for us."""
-        topics = {entry.message.content_topic for queue, entry in routed if queue is QUERY}
+        topics = {entry.message.content_topic for queue, entry in messages if queue is QUERY}
         marked = unopened.marked(self.redis, sorted(topics))
         most = self.settings.topic_messages_per_minute
         limits = [
             Limit(TOPIC_MESSAGES, most, MINUTE, entry.hash, key=entry.message.content_topic)
-            for queue, entry in routed
+            for queue, entry in messages
             if queue is QUERY and entry.message.content_topic in marked
         ]
         verdicts = Limiter(self.redis).ask(limits)
         held_back = {limit.message for limit, is_through in zip(limits, verdicts, strict=True) if not is_through}
-        return [(queue, entry) for queue, entry in routed if entry.hash not in held_back]
+        return [(queue, entry) for queue, entry in messages if entry.hash not in held_back]
 
-    def _within_limits(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+    def _within_limits(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without those that are dropped, because their queue has too many bytes.
 
         None is dropped up to a share of the limit, all at the limit, and in between chance decides: otherwise the first
         senders would lock out all others. So each message has the same chance, and reconcile brings what was dropped.
         """
-        sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in routed})
+        sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in messages})
         limit = self._limit() if sizes else 0
-        admitted = []
-        for position in random.sample(range(len(routed)), len(routed)):
-            queue, entry = routed[position]
+        positions = []
+        for position in random.sample(range(len(messages)), len(messages)):
+            queue, entry = messages[position]
             share = sizes[queue.name] / limit
             if share < 1 and self.draw() >= (share - DROPPED_FROM) / (1 - DROPPED_FROM):
                 sizes[queue.name] += encoded_bytes(entry)
-                admitted.append(position)
-        return [routed[position] for position in sorted(admitted)]
+                positions.append(position)
+        return [messages[position] for position in sorted(positions)]
 
     def _limit(self) -> int:
         if self.settings.queue_bytes is not None:
@@ -153,33 +153,33 @@ class Enqueuer:
             self._default_limit = (limit, time.monotonic())
         return limit
 
-    def _claim(self, routed: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+    def _claim(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that neither another replica nor reconcile has enqueued a moment ago."""
-        won = claims.claim(self.redis, [entry.hash for _, entry in routed], self.settings.claim_ttl)
-        claimed = []
-        for (queue, entry), is_ours in zip(routed, won, strict=True):
+        are_ours = claims.claim(self.redis, [entry.hash for _, entry in messages], self.settings.claim_ttl)
+        won_messages = []
+        for (queue, entry), is_ours in zip(messages, are_ours, strict=True):
             if is_ours:
-                claimed.append((queue, entry))
+                won_messages.append((queue, entry))
             else:
                 metrics.MESSAGES_REPEATED.labels(queue.name).inc()
-        return claimed
+        return won_messages
 
-    def _send(self, claimed: list[tuple[Queue, Entry]]) -> int:
+    def _send(self, messages: list[tuple[Queue, Entry]]) -> int:
         """Send the messages of each kind in tasks of a bounded size; return how many messages could not be sent.
 
         After the first failure nothing more is tried: each try can take seconds.
         """
         now = time.time()
         parts = []
-        for name, group in groupby(sorted(claimed, key=_queue_name), key=_queue_name):
+        for name, group in groupby(sorted(messages, key=_queue_name), key=_queue_name):
             tasks = in_tasks((entry for _, entry in group), self.settings.batch_size)
             parts += [(QUEUES[name], task) for task in tasks]
-        for sent, (queue, part) in enumerate(parts):
+        for number, (queue, part) in enumerate(parts):
             try:
                 send_entries(self.app, queue, part, waits_since=now, retry=False)
             except REDIS_ERRORS as error:
-                unsent = [entry for _, each in parts[sent:] for entry in each]
-                self._failed("enqueue_failed", error, len(unsent))
+                unsent = [entry for _, task in parts[number:] for entry in task]
+                self._note_failure("enqueue_failed", error, len(unsent))
                 self._unsent += [entry.hash for entry in unsent]
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
@@ -189,7 +189,7 @@ class Enqueuer:
         self._failures = 0
         return 0
 
-    def _failed(self, event: str, error: Exception, messages: int) -> None:
+    def _note_failure(self, event: str, error: Exception, messages: int) -> None:
         self._failures += 1
         metrics.MESSAGES_DROPPED.labels("redis").inc(messages)
         if is_logged(self._failures):

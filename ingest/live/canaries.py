@@ -78,7 +78,7 @@ class Canaries:
                 else:
                     metrics.CANARIES.labels(name, "published").inc()
 
-    def heard(self, node: str, shard: str, messages: Iterable[WakuMessage]) -> None:
+    def note_heard(self, node: str, shard: str, messages: Iterable[WakuMessage]) -> None:
         """Note which canaries are among the messages that a node had."""
         canaries = [message_hash(shard, message) for message in messages if message.content_topic == self.topic]
         if canaries:
@@ -89,8 +89,8 @@ class Canaries:
         faults = self.hearing.faults()
         for name in self.nodes:
             fault, before = faults.get(name), self._faults.get(name)
-            for each in NodeFault:
-                metrics.NODE_FAULT.labels(name, each).set(each is fault)
+            for kind in NodeFault:
+                metrics.NODE_FAULT.labels(name, kind).set(kind is fault)
             if fault is not before:
                 log.warning("node_left_out" if fault else "node_taken_in", node=name, fault=fault, before=before)
         self._faults = faults

@@ -53,10 +53,10 @@ class Hearing:
     _sounds: OrderedDict[bytes, _Sound] = field(default_factory=OrderedDict)
     #: By node and shard: since when it has been read without a failure, and when it was last read.
     _read_since: dict[tuple[str, str], float] = field(default_factory=dict)
-    _read: dict[tuple[str, str], float] = field(default_factory=dict)
+    _last_reads: dict[tuple[str, str], float] = field(default_factory=dict)
     #: The current second, and how many messages of others were first noted in it.
     _second: int = 0
-    _begun: int = 0
+    _noted_in_second: int = 0
     _lock: Lock = field(default_factory=Lock)
 
     def note_read(self, node: str, shard: str) -> None:
@@ -64,7 +64,7 @@ class Hearing:
         now = self.now()
         with self._lock:
             self._read_since.setdefault((node, shard), now)
-            self._read[node, shard] = now
+            self._last_reads[node, shard] = now
 
     def note_failure(self, node: str, shard: str) -> None:
         """Note that a node did not answer, or forgot its subscription: what it misses now does not make it deaf."""
@@ -77,12 +77,12 @@ class Hearing:
         with self._lock:
             self._forget(now)
             if int(now) != self._second:
-                self._second, self._begun = int(now), 0
-            for each in hashes:
-                sound = self._sounds.get(each)
-                if sound is None and self._begun < COMPARED_PER_SECOND:
-                    self._begun += 1
-                    sound = self._sounds[each] = _Sound(shard, now)
+                self._second, self._noted_in_second = int(now), 0
+            for digest in hashes:
+                sound = self._sounds.get(digest)
+                if sound is None and self._noted_in_second < COMPARED_PER_SECOND:
+                    self._noted_in_second += 1
+                    sound = self._sounds[digest] = _Sound(shard, now)
                 if sound is not None:
                     sound.nodes.add(node)
 
@@ -99,8 +99,8 @@ class Hearing:
     def note_canaries_heard(self, node: str, hashes: Iterable[bytes]) -> None:
         """Note messages that may be canaries (hashes of 32 bytes); others are passed over."""
         with self._lock:
-            for each in hashes:
-                if (sound := self._sounds.get(each)) is not None and sound.source:
+            for digest in hashes:
+                if (sound := self._sounds.get(digest)) is not None and sound.source:
                     sound.nodes.add(node)
 
     def faults(self) -> Mapping[str, NodeFault]:
@@ -109,11 +109,11 @@ class Hearing:
         with self._lock:
             self._forget(now)
             sounds = [sound for sound in self._sounds.values() if sound.at <= now - SETTLED_SECONDS]
-            since, read = dict(self._read_since), dict(self._read)
+            since, last_reads = dict(self._read_since), dict(self._last_reads)
         by_node = {
             node: NodeFault.UNREACHABLE
             for node in self.nodes
-            if now - max((at for (of, _), at in read.items() if of == node), default=-1e9) > SILENT_SECONDS
+            if now - max((at for (of, _), at in last_reads.items() if of == node), default=-1e9) > SILENT_SECONDS
         }
         answering = [node for node in self.nodes if node not in by_node]
         by_node |= {node: NodeFault.DEAF for node in answering if _is_deaf(node, sounds, since)}

@@ -33,12 +33,12 @@ class Cache:
     #: Messages.
     capacity: int
     #: What the last read of each shard took out.
-    _read: dict[str, int] = field(default_factory=dict)
+    _read_sizes: dict[str, int] = field(default_factory=dict)
 
     def note(self, pubsub_topic: str, messages: int) -> bool:
         """Note how many messages a read took out; say whether the cache was full, by the last reads of all shards."""
-        self._read[pubsub_topic] = messages
-        return sum(list(self._read.values())) >= self.capacity
+        self._read_sizes[pubsub_topic] = messages
+        return sum(list(self._read_sizes.values())) >= self.capacity
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class Poller:
     #: Compares what nodes hear; None if there is only one.
     canaries: Canaries | None = None
     #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
-    turned: float = field(default_factory=time.monotonic)
-    read: float = float("-inf")
+    turned_at: float = field(default_factory=time.monotonic)
+    last_read: float = float("-inf")
     #: Since when messages are being dropped, in seconds since the epoch.
     gap_since: float | None = None
     _failures: int = 0
     #: Whether the last turn subscribed.
-    _subscribed: bool = False
+    _has_subscribed: bool = False
     #: Whether the last read found the cache full.
     _is_full: bool = False
 
@@ -74,7 +74,7 @@ class Poller:
     def run(self) -> None:
         """Poll until `stop` is set."""
         while not self.stop.is_set():
-            self.turned = time.monotonic()
+            self.turned_at = time.monotonic()
             try:
                 pause = self._turn()
             except Exception:
@@ -96,10 +96,10 @@ class Poller:
             if isinstance(error, NodeUnreadable):
                 # The node has handed out what was waiting there, and forgets it.
                 self._note_gap(1, time.time())
-            return self._failed("poll_failed", error)
+            return self._pause_after("poll_failed", error)
         self._failures = 0
-        self._subscribed = False
-        self.read = time.monotonic()
+        self._has_subscribed = False
+        self.last_read = time.monotonic()
         now = time.time()
         metrics.LAST_POLL.labels(self.name, self.pubsub_topic).set(now)
         if self.canaries is not None:
@@ -112,36 +112,36 @@ class Poller:
             return self.poll_interval
         metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(batch.messages))
         metrics.LAST_MESSAGE.labels(self.name, self.pubsub_topic).set(now)
-        enqueued = self.enqueuer.enqueue(
+        result = self.enqueuer.enqueue(
             [
                 Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message, live=True)
                 for message in batch.messages
             ]
         )
-        self._note_gap(enqueued.dropped, now)
+        self._note_gap(result.dropped, now)
         if self.canaries is not None:
-            self.canaries.hearing.note_heard(self.name, self.pubsub_topic, enqueued.ours)
-            self.canaries.heard(self.name, self.pubsub_topic, batch.messages)
+            self.canaries.hearing.note_heard(self.name, self.pubsub_topic, result.ours)
+            self.canaries.note_heard(self.name, self.pubsub_topic, batch.messages)
         # A task costs as much as several messages: what comes within one interval shares one.
         is_filled = len(batch.messages) >= self.enqueuer.settings.batch_size
         return 0.0 if is_filled or self._is_full else self.poll_interval
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:
         """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""
-        if self._subscribed:
+        if self._has_subscribed:
             # The node took the subscription and knows nothing of it: do not pile up subscriptions.
-            self._subscribed = False
-            return self._failed("subscription_lost", not_subscribed)
+            self._has_subscribed = False
+            return self._pause_after("subscription_lost", not_subscribed)
         try:
             self.node.subscribe([self.pubsub_topic])
         except NodeError as error:
-            return self._failed("subscribe_failed", error)
-        self._subscribed = True
+            return self._pause_after("subscribe_failed", error)
+        self._has_subscribed = True
         metrics.SUBSCRIPTIONS.labels(self.name).inc()
         log.info("subscribed", node=self.name, pubsub_topic=self.pubsub_topic)
         return 0.0
 
-    def _failed(self, event: str, error: NodeError) -> float:
+    def _pause_after(self, event: str, error: NodeError) -> float:
         self._failures += 1
         metrics.POLLS_FAILED.labels(self.name, type(error).__name__).inc()
         pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
@@ -167,16 +167,16 @@ class Poller:
             log.warning("cache_full", node=self.name, pubsub_topic=self.pubsub_topic, capacity=self.cache.capacity)
         self._is_full = is_full
 
-    def _note_gap(self, dropped: int, now: float) -> None:
+    def _note_gap(self, count: int, now: float) -> None:
         """Log the time in which messages were left to reconcile.
 
         Args:
-            dropped: how many were just now; 0 ends the time.
+            count: how many were just now; 0 ends the time.
             now: seconds since the epoch.
         """
-        if dropped and self.gap_since is None:
+        if count and self.gap_since is None:
             self.gap_since = now
             log.error("gap_begins", node=self.name, pubsub_topic=self.pubsub_topic, since=now)
-        elif not dropped and self.gap_since is not None:
+        elif not count and self.gap_since is not None:
             log.error("gap_ends", node=self.name, pubsub_topic=self.pubsub_topic, since=self.gap_since, until=now)
             self.gap_since = None

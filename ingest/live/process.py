@@ -77,14 +77,14 @@ def run(settings: Settings) -> None:
 
 def _healthy(pollers: list[Poller]) -> probes.Checks:
     now = time.monotonic()
-    return {f"{poller.name} {poller.pubsub_topic}": now - poller.turned < STUCK_SECONDS for poller in pollers}
+    return {f"{poller.name} {poller.pubsub_topic}": now - poller.turned_at < STUCK_SECONDS for poller in pollers}
 
 
 def _ready(pollers: list[Poller], redis: Redis) -> probes.Checks:
     now = time.monotonic()
     checks = dict.fromkeys((poller.pubsub_topic for poller in pollers), False)
     for poller in pollers:
-        checks[poller.pubsub_topic] |= now - poller.read < UNREAD_SECONDS
+        checks[poller.pubsub_topic] |= now - poller.last_read < UNREAD_SECONDS
     return checks | {"watched query topics": _watched_complete(redis)}
 
 

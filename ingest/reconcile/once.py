@@ -42,7 +42,7 @@ def run(settings: Settings, since: float | None) -> int:
         disable=not console.is_terminal,
     )
     with progress:
-        for walker in (each.walker for each in reconciliation.recent):
+        for walker in (recent_walk.walker for recent_walk in reconciliation.recent):
             for shard in settings.waku.shards:
                 what = f"{walker.name} {shard} {walker.kind.name}"
                 tally = walker.attempt(shard, partial(_walk, walker, shard, since, progress, what))

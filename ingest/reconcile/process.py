@@ -105,14 +105,14 @@ class Reconciliation:
     def threads(self) -> list[Thread]:
         """Return a thread for each walker, and one for the audit."""
         walking = [
-            *(Thread(target=each.run, name=f"{each.walker.name} {each.walker.kind.name}") for each in self.recent),
-            *(Thread(target=each.run, name=f"{each.walker.name} {each.walker.kind.name} *") for each in self.thorough),
+            *(Thread(target=walk.run, name=f"{walk.walker.name} {walk.walker.kind.name}") for walk in self.recent),
+            *(Thread(target=walk.run, name=f"{walk.walker.name} {walk.walker.kind.name} *") for walk in self.thorough),
         ]
         return [*walking, Thread(target=self.audit.run, name="audit")]
 
     def close(self) -> None:
         """Close all connections."""
-        walkers = [*(each.walker for each in self.recent), *(each.walker for each in self.thorough)]
+        walkers = [*(walk.walker for walk in self.recent), *(each.walker for each in self.thorough)]
         for store in (*(walker.store for walker in walkers), *self.audit.stores.values()):
             store.close()
         self.enqueuer.app.close()
@@ -122,20 +122,20 @@ class Reconciliation:
     def healthy(self) -> probes.Checks:
         """Say of each walker whether its loop turns."""
         least = time.monotonic() - self.settings.pause - STUCK_SECONDS
-        recent = {f"{each.walker.name} {each.walker.kind.name}": each.walker.turned > least for each in self.recent}
+        recent = {f"{walk.walker.name} {walk.walker.kind.name}": walk.walker.turned_at > least for walk in self.recent}
         thorough = {
-            f"{each.walker.name} {each.walker.kind.name}, whole window": each.walker.turned > least
-            for each in self.thorough
+            f"{walk.walker.name} {walk.walker.kind.name}, whole window": walk.walker.turned_at > least
+            for walk in self.thorough
         }
         return recent | thorough
 
     def ready(self) -> probes.Checks:
         """Say of each Store whether its recent messages were looked at a short time ago."""
         now = time.monotonic()
-        finished: dict[str, float] = {}
-        for each in self.recent:
-            finished[each.walker.name] = min(each.finished, finished.get(each.walker.name, math.inf))
-        return {name: now - at < self.settings.pause + UNWALKED_SECONDS for name, at in finished.items()}
+        finished_at: dict[str, float] = {}
+        for walk in self.recent:
+            finished_at[walk.walker.name] = min(walk.finished_at, finished_at.get(walk.walker.name, math.inf))
+        return {name: now - at < self.settings.pause + UNWALKED_SECONDS for name, at in finished_at.items()}
 
 
 def run(settings: Settings) -> None:

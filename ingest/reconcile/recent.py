@@ -27,9 +27,9 @@ class Recent:
     shards: tuple[str, ...]
     settings: ReconcileSettings
     #: Monotonic seconds of the last turn whose looks were all finished.
-    finished: float = -math.inf
+    finished_at: float = -math.inf
     #: By shard, in seconds since the epoch: the end of the last look, and when the next look back is due.
-    _ended: dict[str, float] = field(default_factory=dict)
+    _last_ends: dict[str, float] = field(default_factory=dict)
     _back_due: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -41,10 +41,10 @@ class Recent:
         """Look until the process is to stop; the current page is finished."""
         walker, pause = self.walker, self.settings.pause
         while not walker.stop.is_set():
-            walker.turned = time.monotonic()
+            walker.turned_at = time.monotonic()
             tallies = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
             if None not in tallies:
-                self.finished = time.monotonic()
+                self.finished_at = time.monotonic()
                 walker.stop.wait(pause)
             else:
                 walker.stop.wait(walker.pause_after_failure())
@@ -56,26 +56,26 @@ class Recent:
             tally = self.look_back(shard)
             self._back_due[shard] = now + self.settings.overlap / 2
         else:
-            tally = self._look(shard, max(self._ended[shard] - REACH_SECONDS, now - self.settings.overlap), now)
+            tally = self._look(shard, max(self._last_ends[shard] - REACH_SECONDS, now - self.settings.overlap), now)
         return tally
 
     def look_back(self, shard: str) -> Tally:
         """Walk from before the watermark on, and move it."""
         now, kind, overlap = time.time(), self.walker.kind, self.settings.overlap
-        settled = self.walker.settled(shard)
-        if kind.content_topics and lies_behind(settled, now, overlap):
+        watermark = self.walker.watermark(shard)
+        if kind.content_topics and lies_behind(watermark, now, overlap):
             # The thorough walks catch up. For queries there are none: a look covers all that clients still wait for.
             return self._look(shard, now - min(overlap, kind.window), now)
-        tally = self._look(shard, max((settled or 0.0) - overlap, now - kind.window), now)
+        tally = self._look(shard, max((watermark or 0.0) - overlap, now - kind.window), now)
         self.walker.settle(shard, now, tally.oldest_missing)
         return tally
 
     def _look(self, shard: str, since: float, until: float) -> Tally:
         tally = self.walker.walk(shard, since, until)
-        self._ended[shard] = until
+        self._last_ends[shard] = until
         return tally
 
 
-def lies_behind(settled: float | None, now: float, overlap: float) -> bool:
+def lies_behind(watermark: float | None, now: float, overlap: float) -> bool:
     """Return whether a watermark (seconds since the epoch) is older than recent walks look back, or None."""
-    return settled is None or settled - overlap < now - MOST_OVERLAPS * overlap
+    return watermark is None or watermark - overlap < now - MOST_OVERLAPS * overlap

@@ -29,7 +29,7 @@ class Rest:
     #: Seconds; see `BACKLOG_AGE`.
     most_age: float = BACKLOG_AGE
     _lock: Lock = field(default_factory=Lock)
-    _looked: float = -math.inf
+    _looked_at: float = -math.inf
     #: Whether a look was ever finished; before that every caller looks.
     _knows: bool = False
     #: By the name of a queue that is behind: since when, in seconds since the epoch.
@@ -42,19 +42,19 @@ class Rest:
             RedisError: this is not known.
         """
         with self._lock:
-            looks = not self._knows or time.monotonic() - self._looked >= LOOK_SECONDS
+            looks = not self._knows or time.monotonic() - self._looked_at >= LOOK_SECONDS
             if looks:
-                self._looked = time.monotonic()
+                self._looked_at = time.monotonic()
         if looks:  # without the lock: if Redis hangs, walks would wait for each other
             sizes = backlog.look(self.redis)
             with self._lock:
-                for name, waiting in sizes.items():
-                    self._note(name, waiting)
+                for name, queue_backlog in sizes.items():
+                    self._note(name, queue_backlog)
                 self._knows = True
         return queue.name in self._since
 
-    def _note(self, name: str, waiting: QueueBacklog) -> None:
-        is_late = waiting.oldest is not None and time.time() - waiting.oldest > self.most_age
+    def _note(self, name: str, queue_backlog: QueueBacklog) -> None:
+        is_late = queue_backlog.oldest is not None and time.time() - queue_backlog.oldest > self.most_age
         if is_late and name not in self._since:
             self._since[name] = time.time()
             metrics.RECONCILE_RESTS.labels(name).inc()

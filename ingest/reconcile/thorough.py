@@ -96,7 +96,7 @@ class Thorough:
         """Walk until the process is to stop; the current page is finished."""
         walker = self.walker
         while not walker.stop.is_set():
-            walker.turned = time.monotonic()
+            walker.turned_at = time.monotonic()
             results = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
             if None in results:
                 walker.stop.wait(walker.pause_after_failure())
@@ -133,11 +133,11 @@ class Thorough:
             return progress.catch_up
         overlap = self.settings.overlap
         progress.catch_up_due = now + overlap / 2
-        settled = self.walker.settled(shard)
-        if not lies_behind(settled, now, overlap):
+        watermark = self.walker.watermark(shard)
+        if not lies_behind(watermark, now, overlap):
             return None
         least = now - self.walker.kind.window
-        since = least if settled is None else max(settled - overlap, least)
+        since = least if watermark is None else max(watermark - overlap, least)
         if since == least:
             progress.whole_due = now + FULL_SECONDS
         progress.catch_up = Course(self.walker, shard, since)
@@ -149,7 +149,7 @@ class Thorough:
             return progress.whole
         least = now - self.walker.kind.window
         if progress.whole_due is None:
-            since = max(least, self._placed(shard) or least)
+            since = max(least, self._resume_at(shard) or least)
         elif now >= progress.whole_due:
             since = least
         elif now >= progress.missing_due:
@@ -165,7 +165,7 @@ class Thorough:
     def _track(self, shard: str) -> Track:
         return replace(self.walker.track(shard), walk=f"{self.walker.kind.name}, whole window")
 
-    def _placed(self, shard: str) -> float | None:
+    def _resume_at(self, shard: str) -> float | None:
         """Return up to where an earlier process walked the whole window without finishing it."""
         with self.walker.pool.connection() as connection:
             at = reconciliation.watermark(connection, self._track(shard))

@@ -113,7 +113,7 @@ class Walker:
     rest: Rest
     stop: Event
     #: Monotonic seconds of the last page.
-    turned: float = field(default_factory=time.monotonic)
+    turned_at: float = field(default_factory=time.monotonic)
     #: Failures in a row.
     failures: int = 0
 
@@ -150,15 +150,15 @@ class Walker:
             walked_to: seconds since the epoch.
             oldest_missing: nanoseconds since the epoch.
         """
-        settled = int(walked_to * NANOSECONDS)
+        watermark = int(walked_to * NANOSECONDS)
         if oldest_missing is not None:
-            settled = min(settled, oldest_missing - 1)
+            watermark = min(watermark, oldest_missing - 1)
         latest = int((time.time() + AHEAD_SECONDS) * NANOSECONDS)
         with self.pool.connection() as connection:
-            at = reconciliation.advance(connection, self.track(pubsub_topic), settled, most=latest)
+            at = reconciliation.advance(connection, self.track(pubsub_topic), watermark, most=latest)
         self.show_watermark(pubsub_topic, at / NANOSECONDS)
 
-    def settled(self, pubsub_topic: str) -> float | None:
+    def watermark(self, pubsub_topic: str) -> float | None:
         """Return up to when everything that the Store has is in the ledger, in seconds since the epoch; None: unknown.
 
         A watermark that lies more than `AHEAD_SECONDS` in the future was set by a clock that was ahead.
@@ -235,9 +235,9 @@ class Walker:
         # Most messages of the own topics are in the ledger, so hashes suffice at first; of a whole shard hardly any is.
         pages = self.store.walk(query, with_messages=not self.kind.content_topics)
         while True:
-            self.turned = time.monotonic()
+            self.turned_at = time.monotonic()
             while self.rest.is_due(self.kind.queue) and not self.stop.wait(LOOK_SECONDS):
-                self.turned = time.monotonic()
+                self.turned_at = time.monotonic()
             if self.stop.is_set():
                 raise Stopped
             page = next(pages, None)
@@ -250,20 +250,22 @@ class Walker:
         tally.examined += len(page.messages)
         metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.messages))
         # Two entries of one hash are the same in everything that is looked at.
-        messages = {stored.hash: stored.message for stored in page.messages}
-        missing = {}
+        messages = {entry.hash: entry.message for entry in page.messages}
+        in_work_by_hash = {}
         if messages:
             with self.pool.connection() as connection:
-                missing = reconciliation.find_missing(connection, messages)
-        if to_fetch := [hash_ for hash_ in missing if messages[hash_] is None]:
-            fetched = self.store.fetch(query, to_fetch)
-            messages |= {stored.hash: stored.message for stored in fetched.messages if stored.hash in missing}
-            self._note_malformed(fetched.malformed, tally)
+                in_work_by_hash = reconciliation.find_missing(connection, messages)
+        if to_fetch := [hash_ for hash_ in in_work_by_hash if messages[hash_] is None]:
+            page_of_messages = self.store.fetch(query, to_fetch)
+            messages |= {
+                stored.hash: stored.message for stored in page_of_messages.messages if stored.hash in in_work_by_hash
+            }
+            self._note_malformed(page_of_messages.malformed, tally)
         self._note_malformed(page.malformed, tally)
         now = time.time()
         entries = [
             Entry(query.pubsub_topic, hash_, first_seen(message, query.start, now), message)
-            for hash_ in missing
+            for hash_ in in_work_by_hash
             if (message := messages[hash_]) is not None
         ]
         ours = [entry for queue, entry in self.enqueuer.ours(entries) if queue is self.kind.queue]
@@ -272,15 +274,15 @@ class Walker:
         tally.missing += len(ours)
         metrics.STORE_MISSING.labels(self.kind.name).inc(len(ours))
         tally.note(min(entry.message.timestamp or query.start for entry in ours))
-        enqueued = self.enqueuer.enqueue([entry for entry in ours if not missing[entry.hash]])
-        tally.enqueued += enqueued.sent
-        metrics.STORE_ENQUEUED.labels(self.kind.name).inc(enqueued.sent)
-        if enqueued.dropped:
+        result = self.enqueuer.enqueue([entry for entry in ours if not in_work_by_hash[entry.hash]])
+        tally.enqueued += result.sent
+        metrics.STORE_ENQUEUED.labels(self.kind.name).inc(result.sent)
+        if result.dropped:
             raise NotEnqueued
 
-    def _note_malformed(self, malformed: int, tally: Tally) -> None:
-        tally.malformed += malformed
-        metrics.STORE_MALFORMED.labels(self.kind.name).inc(malformed)
+    def _note_malformed(self, count: int, tally: Tally) -> None:
+        tally.malformed += count
+        metrics.STORE_MALFORMED.labels(self.kind.name).inc(count)
 
 
 def first_seen(message: WakuMessage, start: int, now: float) -> float:

@@ -41,7 +41,7 @@ def send(urls, *, ago, **fields):
             node.read(SHARD)
 
 
-def test_what_one_store_has_and_the_other_has_not_is_counted(nodes):
+def test_audit_counts_differences_of_stores(nodes):
     with Store(nodes["nwaku"]) as one, Store(nodes["go-waku"]) as two:
         audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, window=60.0, stop=Event())
         both = list(nodes.values())

@@ -76,7 +76,7 @@ def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
     assert bench.watermark(own) < before + 10**9
 
 
-def test_a_claim_whose_holder_died_keeps_the_message_in_sight(bench, opened):
+def test_dead_holders_claim_keeps_the_watermark(bench, opened):
     _, own, _ = opened
     own.walker.settle(SHARD, ago(1), None)
     [entry] = bench.send(ago=0)
@@ -89,7 +89,7 @@ def test_a_claim_whose_holder_died_keeps_the_message_in_sight(bench, opened):
     assert (healed.missing, healed.enqueued) == (1, 1)
 
 
-def test_a_full_queue_ends_the_walk_and_the_watermark_stays(bench):
+def test_full_queue_ends_the_walk(bench):
     found, _, own, _ = bench.walkers()
     settings = own.walker.enqueuer.settings.model_copy(update={"queue_bytes": 2000})
     own.walker.enqueuer = replace(own.walker.enqueuer, settings=settings)
@@ -116,8 +116,8 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
             thread.start()
         told = [("resting", "dispatch")]
         wait_until(lambda: events(logs) == told, timeout=60, what="it rests")
-        turned = requests.walker.turned
-        wait_until(lambda: requests.walker.turned > turned, timeout=60, what="its loop turns all the same")
+        turned = requests.walker.turned_at
+        wait_until(lambda: requests.walker.turned_at > turned, timeout=60, what="its loop turns all the same")
         wait_until(lambda: hashes(lost) <= bench.claimed(), timeout=60, what="the registration is healed")
         assert not hashes(waiting) & bench.claimed()
         bench.redis.delete("dispatch")
@@ -128,7 +128,7 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
     assert events(logs) == [("resting", "dispatch"), ("rested", "dispatch")]
     assert all(found.healthy().values())
     found.close()
-    assert queries.finished < 0
+    assert queries.finished_at < 0
 
 
 def events(logs):

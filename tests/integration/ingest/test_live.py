@@ -17,7 +17,7 @@ from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
 from ingest import enqueue
-from ingest.enqueue import Enqueued, Enqueuer
+from ingest.enqueue import Enqueuer, EnqueueResult
 from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
 from wakupush.devnet.parts.processes import wait_until
@@ -98,7 +98,7 @@ def test_what_a_hash_does_not_cover_is_not_carried(enqueuer, redis, fields):
     one = entry()
     copy = replace(one, message=replace(one.message, **fields))
     assert copy.hash == message_hash(SHARD, copy.message)
-    assert enqueuer.enqueue([copy]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([copy]) == EnqueueResult(sent=1)
     assert queued(redis)["registration"] == [[one]]
 
 
@@ -116,7 +116,7 @@ def test_what_is_shorter_than_anything_sealed_is_dropped(enqueuer, redis, topic,
     count = metrics.MESSAGES_SHORT._value.get
     before = count()
     taken = entry(topic, size=least)
-    assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), taken]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), taken]) == EnqueueResult(sent=1)
     assert [one for tasks in queued(redis).values() for task in tasks for one in task] == [taken]
     assert count() == before + 2
 
@@ -125,7 +125,7 @@ def test_each_kind_becomes_one_task(enqueuer, redis):
     watched.add(redis, [bytes.fromhex("00ff00ff")])
     mine = [entry(), entry(PARTITIONED), entry(WATCHED), entry()]
     foreign = [entry("/waku/1/0x12345678/rfc26"), entry("/other/1/topic/proto"), entry("")]
-    assert enqueuer.enqueue([*foreign, *mine]) == Enqueued(sent=4)
+    assert enqueuer.enqueue([*foreign, *mine]) == EnqueueResult(sent=4)
     assert queued(redis) == {"registration": [[mine[0], mine[3]]], "dispatch": [[mine[1]]], "query": [[mine[2]]]}
 
 
@@ -168,8 +168,8 @@ def test_a_task_carries_one_mebibyte_of_payload(enqueuer, redis):
 
 def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
-    assert enqueuer.enqueue([one]) == Enqueued(sent=1)
-    assert enqueuer.enqueue([one, two, one]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([one]) == EnqueueResult(sent=1)
+    assert enqueuer.enqueue([one, two, one]) == EnqueueResult(sent=1)
     assert queued(redis)["registration"] == [[one], [two]]
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
@@ -180,7 +180,7 @@ def test_of_claims_that_are_refused_none_is_taken(enqueuer, redis):
     keys = [*QUEUES, "_kombu*", "wakupush:watched*", "wakupush:claim:a*"]
     redis.acl_setuser("default", enabled=True, reset_keys=True, keys=keys)
     try:
-        assert enqueuer.enqueue([allowed, other]) == Enqueued(dropped=2)
+        assert enqueuer.enqueue([allowed, other]) == EnqueueResult(dropped=2)
     finally:
         redis.acl_setuser("default", enabled=True, keys=["*"])
     assert enqueuer.enqueue([allowed, other]).sent == 2
@@ -191,12 +191,12 @@ def test_only_a_full_queue_is_left_to_reconcile(enqueuer, redis):
     while enqueuer.enqueue([entry(size=100_000)]).sent:
         pass
     late = entry(size=100_000)
-    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == Enqueued(sent=1, dropped=1)
+    assert enqueuer.enqueue([late, entry(PARTITIONED)]) == EnqueueResult(sent=1, dropped=1)
     assert 2_800_000 < redis.memory_usage("registration", samples=0) < 3_200_000
     assert len(queued(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
     redis.lpop("registration", 4)  # what workers take makes room
-    assert enqueuer.enqueue([late]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([late]) == EnqueueResult(sent=1)
 
 
 def test_one_poll_does_not_overfill_a_queue(enqueuer, redis):
@@ -244,7 +244,9 @@ def test_messages_from_the_future_are_not_enqueued(enqueuer, redis):
     before = count()
     ahead = [entry(timestamp=time.time_ns() + int(days * 86_400e9)) for days in (1.01, 4, 400)]
     near = entry(timestamp=time.time_ns() + 86_000 * 10**9)
-    assert enqueuer.enqueue([*ahead, entry("/waku/1/0x12345678/rfc26", timestamp=INT64_MAX), near]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([*ahead, entry("/waku/1/0x12345678/rfc26", timestamp=INT64_MAX), near]) == EnqueueResult(
+        sent=1
+    )
     assert queued(redis)["registration"] == [[near]]
     assert [key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")] == [near.hash]
     assert count() == before + 3
@@ -257,20 +259,20 @@ def test_a_redis_that_hangs_holds_up_one_poll(monkeypatch):
             enqueuer = Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest)
             begun = time.monotonic()
             for _ in range(100):
-                assert enqueuer.enqueue([entry()]) == Enqueued(dropped=1)
+                assert enqueuer.enqueue([entry()]) == EnqueueResult(dropped=1)
             assert time.monotonic() - begun >= chosen.redis.timeout
             assert enqueuer._failures == 1
             monkeypatch.setattr(enqueue, "LEFT_ALONE_SECONDS", 0.0)
             wait_until(lambda: enqueuer.enqueue([entry()]) and enqueuer._failures == 2, timeout=120, what="it is asked")
 
 
-def test_without_redis_messages_are_counted_and_the_gap_is_logged():
+def test_redis_outage_counts_messages_and_logs_the_gap():
     chosen = settings("redis://127.0.0.1:1/0")
     with celery_app(chosen) as app, Redis.from_url("redis://127.0.0.1:1/0") as nowhere:
         broken = Enqueuer(app, nowhere, Routes.of(SERVER), chosen.ingest)
         with capture_logs() as logs:
             for _ in range(30):
-                assert broken.enqueue([entry(), entry()]) == Enqueued(dropped=2)
+                assert broken.enqueue([entry(), entry()]) == EnqueueResult(dropped=2)
         assert [(log["event"], log["failures"]) for log in logs] == [("redis_failed", each) for each in (1, 5, 25)]
         poller = Poller("node", None, broken, SHARD, 0.05, None, Cache(5000))
         with capture_logs() as logs:
@@ -324,7 +326,7 @@ def test_a_full_cache_is_noticed_and_read_again_at_once(enqueuer):
 
 
 def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):
-    assert enqueuer.enqueue([entry()]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([entry()]) == EnqueueResult(sent=1)
     redis_server.restart()
     assert enqueuer.enqueue([entry()]).dropped + enqueuer.enqueue([entry()]).dropped <= 1
     assert enqueuer.enqueue([entry()]).sent == 1
@@ -368,7 +370,7 @@ def test_a_claim_is_released_if_sending_fails(enqueuer, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr("ingest.enqueue.send_entries", time_out)
-        assert enqueuer.enqueue([message]) == Enqueued(dropped=1)
-    assert enqueuer.enqueue([message]) == Enqueued(dropped=1)  # Redis is left alone
+        assert enqueuer.enqueue([message]) == EnqueueResult(dropped=1)
+    assert enqueuer.enqueue([message]) == EnqueueResult(dropped=1)  # Redis is left alone
     enqueuer._left_alone = 0.0
-    assert enqueuer.enqueue([message]) == Enqueued(sent=1)
+    assert enqueuer.enqueue([message]) == EnqueueResult(sent=1)

@@ -43,7 +43,7 @@ def test_a_dead_store_has_its_watermark_after_a_restart(bench, restart):
     assert watermark_metric(own) == pytest.approx(at, abs=0.001)
 
 
-def test_a_store_that_was_never_walked_counts_from_the_start(restart):
+def test_unwalked_store_ages_from_the_start(restart):
     before = time.time()
     own = restart()
     started = watermark_metric(own)

@@ -38,7 +38,7 @@ def test_late_messages_are_sought_until_they_are_handled(bench, whole):
     assert bench.claimed() == {late.hash}
 
 
-def test_the_window_is_walked_in_slices_and_the_watermark_follows(bench, whole):
+def test_watermark_follows_the_slices_of_a_window(bench, whole):
     thorough_, own = whole
     sent = bench.send(ago=5500, count=2) + bench.send(ago=3000) + bench.send(ago=1)
     bench.handle(sent[:2])
@@ -76,7 +76,7 @@ def test_the_whole_walk_is_periodic_and_survives_restarts(whole):
     assert turned(Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings))  # and a third anew
 
 
-def test_a_stretch_with_too_many_pages_is_cut_until_it_fits(bench, whole, monkeypatch):
+def test_long_stretches_are_split(bench, whole, monkeypatch):
     """It failed each time, and what came after it was never reached."""
     thorough_, own = whole
     monkeypatch.setattr(thorough, "SLICE_PAGES", 2)
@@ -91,7 +91,7 @@ def test_a_stretch_with_too_many_pages_is_cut_until_it_fits(bench, whole, monkey
     assert not failed
 
 
-def test_pages_without_an_end_hide_nothing_that_comes_after_them(bench, whole, monkeypatch):
+def test_endless_pages_hide_no_later_messages(bench, whole, monkeypatch):
     """A Store that makes up messages of a second holds up that second."""
     thorough_, own = whole
     monkeypatch.setattr("wakupush.waku.store.MOST_PAGES", 1)
@@ -138,7 +138,7 @@ def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeyp
     bench.handle([entry for entry in stream if entry not in lost])
     own.walker.settle(SHARD, ago(1), None)
     own._back_due[SHARD] = math.inf
-    own._ended[SHARD] = stream[-1].seen - own.settings.pause
+    own._last_ends[SHARD] = stream[-1].seen - own.settings.pause
     tally = turned(own)
     assert tally.examined <= rate * (own.settings.pause + 5 + 1)
     assert bench.claimed() == hashes(lost[1:])

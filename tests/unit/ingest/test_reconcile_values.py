@@ -18,7 +18,7 @@ NOW = 1_795_000_000.0
         ("http://[::1]:1", "::1:1"),
     ],
 )
-def test_a_node_is_called_by_its_place_and_never_by_its_password(url, name):
+def test_node_name_omits_its_password(url, name):
     assert node_name(url) == name
 
 
