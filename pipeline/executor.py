@@ -33,7 +33,7 @@ def command(environment: Mapping[str, str]) -> list[str]:
     Raises:
         KeyError: a variable that Spark sets is missing.
     """
-    numbered = {
+    settings_by_number = {
         int(name.removeprefix(_JAVA_OPTION)): value
         for name, value in environment.items()
         if name.startswith(_JAVA_OPTION)
@@ -41,7 +41,7 @@ def command(environment: Mapping[str, str]) -> list[str]:
     classes = [environment.get("SPARK_CLASSPATH", ""), str(resources.files("pyspark") / "jars" / "*")]
     return [
         f"-Dlog4j2.configurationFile=file:{resources.files('pipeline') / 'log4j2.properties'}",
-        *(value for _, value in sorted(numbered.items())),
+        *(value for _, value in sorted(settings_by_number.items())),
         f"-Xms{environment[_MEMORY]}",
         f"-Xmx{environment[_MEMORY]}",
         "-cp",

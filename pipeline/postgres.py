@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 
 
 @contextmanager
-def connected(settings: PostgresSettings) -> Iterator[Connection]:
+def connect(settings: PostgresSettings) -> Iterator[Connection]:
     """Open a connection in autocommit mode, and raise failures as PipelineError.
 
     Raises:
@@ -40,8 +40,8 @@ def connected(settings: PostgresSettings) -> Iterator[Connection]:
     except psycopg.errors.UndefinedTable:
         raise PipelineError("the database has no schema yet, or an old one: run `wakupush migrate`") from None
     except psycopg.errors.InsufficientPrivilege as error:
-        refused = error.diag.message_primary
-        raise PipelineError(f"the database refuses: {refused}; see docs/operating/pipeline.md") from None
+        reason = error.diag.message_primary
+        raise PipelineError(f"the database refuses: {reason}; see docs/operating/pipeline.md") from None
     except psycopg.OperationalError as error:
         raise PipelineError(
             f"the database at WAKUPUSH_POSTGRES__DSN does not answer ({type(error).__name__}); see `wakupush doctor`"

@@ -68,8 +68,8 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
     Raises:
         PipelineError: Spark or Java is missing, or the session does not start.
     """
-    if missing := missing_parts():
-        raise PipelineError(missing)
+    if problem := missing_parts():
+        raise PipelineError(problem)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
     log4j = resources.files("pipeline") / "log4j2.properties"
@@ -125,13 +125,13 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
     over = threading.Event()
 
     def watch() -> None:
-        reported = None
+        last_progress = None
         while not over.wait(every):
             stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))]
             now = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
-            if stages and now != reported:
+            if stages and now != last_progress:
                 progress(*now)
-                reported = now
+                last_progress = now
 
     thread = threading.Thread(target=watch, name="tasks", daemon=True)
     thread.start()
@@ -156,14 +156,14 @@ def fetch_jars(folder: str) -> None:
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
-    with tempfile.TemporaryDirectory() as resolved:
-        options = {"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": resolved, "spark.ui.enabled": "false"}
+    with tempfile.TemporaryDirectory() as ivy_folder:
+        options = {"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": ivy_folder, "spark.ui.enabled": "false"}
         SparkSession.builder.master("local[1]").config(map=options | _on_loopback()).getOrCreate().stop()
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for coordinates, expected in JARS.items():
+        for coordinates, digest in JARS.items():
             group, artifact, version = coordinates.split(":")
-            content = (Path(resolved) / "jars" / f"{group}_{artifact}-{version}.jar").read_bytes()
-            if hashlib.sha256(content).hexdigest() != expected:
+            content = (Path(ivy_folder) / "jars" / f"{group}_{artifact}-{version}.jar").read_bytes()
+            if hashlib.sha256(content).hexdigest() != digest:
                 raise PipelineError(f"{coordinates} is not the one that was pinned")
             (Path(folder) / f"{artifact}-{version}.jar").write_bytes(content)
 
@@ -174,12 +174,15 @@ def jars(settings: PipelineSettings) -> dict[str, str]:
     Raises:
         PipelineError: a jar is not in the folder that the settings name.
     """
-    needed = [each for each in JARS if each != S3 or settings.warehouse_is_remote]
+    coordinates_needed = [coordinates for coordinates in JARS if coordinates != S3 or settings.warehouse_is_remote]
     if settings.jars is None:
-        return {"spark.jars.packages": ",".join(needed)}
-    paths = [settings.jars / f"{artifact}-{version}.jar" for _, artifact, version in (e.split(":") for e in needed)]
-    if missing := [path for path in paths if not path.is_file()]:
-        raise PipelineError(f"WAKUPUSH_PIPELINE__JARS: there is no file {missing[0]}")
+        return {"spark.jars.packages": ",".join(coordinates_needed)}
+    paths = [
+        settings.jars / f"{artifact}-{version}.jar"
+        for _, artifact, version in (e.split(":") for e in coordinates_needed)
+    ]
+    if absent := [path for path in paths if not path.is_file()]:
+        raise PipelineError(f"WAKUPUSH_PIPELINE__JARS: there is no file {absent[0]}")
     # Pods of executors have them in their image; other executors get them from the driver.
     scheme = "local:" if settings.master.startswith("k8s://") else ""
     return {

@@ -22,7 +22,8 @@ _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 def files() -> dict[Path, str]:
     """Return the content of every generated file."""
     contents = {
-        FILES / "dashboards" / f"{each.name}.json": json.dumps(_dashboard(each), indent=1) + "\n" for each in DASHBOARDS
+        FILES / "dashboards" / f"{dashboard.name}.json": json.dumps(_dashboard(dashboard), indent=1) + "\n"
+        for dashboard in DASHBOARDS
     }
     contents[FILES / "rules" / "wakupush.yaml"] = _rules()
     return contents

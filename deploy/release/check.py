@@ -140,7 +140,7 @@ def main(arguments: list[str] | None = None, checks: Iterable[Check] = CHECKS) -
     options = parser.parse_args(arguments)
     console = Console(soft_wrap=True, highlight=False)
     rows = Table("check", "what has to hold", "minutes", "result", title=f"release check, against {last_release()}")
-    failed = False
+    has_failed = False
     for check in [check for check in checks if check.name in options.only]:
         if options.list:
             console.print(f"{check.name:<11} {check.what}", markup=False)
@@ -148,11 +148,11 @@ def main(arguments: list[str] | None = None, checks: Iterable[Check] = CHECKS) -
         console.print(f"== {check.name}: {check.what}", markup=False, style="bold")
         start = time.monotonic()
         result = holds(check)
-        failed |= result != HOLDS
+        has_failed |= result != HOLDS
         rows.add_row(check.name, check.what, f"{(time.monotonic() - start) / 60:.1f}", result)
     if not options.list:
         Console(width=160).print(rows)
-    return int(failed)
+    return int(has_failed)
 
 
 def _run(command: list[str], variables: Mapping[str, str]) -> None:

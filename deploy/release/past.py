@@ -15,8 +15,8 @@ BASE: Final = "a279e435134c"
 def last_release() -> str:
     """Return the tag of the release before this code, or `BASE` if there is no tag."""
     command = ["git", "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return BASE if done.returncode else done.stdout.strip()
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return BASE if result.returncode else result.stdout.strip()
 
 
 def commit_of(revision: str) -> str:
@@ -26,8 +26,8 @@ def commit_of(revision: str) -> str:
         subprocess.CalledProcessError: there is no such revision.
     """
     command = ["git", "rev-parse", "--verify", f"{revision}^{{commit}}"]
-    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    return done.stdout.strip()
+    result = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return result.stdout.strip()
 
 
 def checkout(revision: str) -> Path:

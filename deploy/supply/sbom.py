@@ -41,7 +41,7 @@ def sbom(image: str) -> str:
     content = json.loads(answer.stdout)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     content["metadata"]["component"] = {"type": "container", "bom-ref": image, "name": image, "version": version}
-    content["components"] += [_jar(*each) for each in jars.items()]
+    content["components"] += [_jar(*jar) for jar in jars.items()]
     text = json.dumps(content, indent=1)
     if fault := make_schemabased_validator(OutputFormat.JSON, _VERSION).validate_str(text):
         raise ValueError(str(fault))

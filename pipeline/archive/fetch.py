@@ -24,13 +24,13 @@ CONNECTIONS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
+class FetchTotals:
     """What a run did."""
 
     #: Hours that were fetched, those of them that failed, and those that were there already.
     hours: int
     failed: int
-    kept: int
+    complete_before: int
     messages: int
     #: Messages from the Stores that cannot be read.
     malformed: int
@@ -38,7 +38,7 @@ class Fetched:
     error: str | None
 
 
-def run(settings: Settings, since: float, progress: Callable[[int, int], None]) -> Fetched:
+def run(settings: Settings, since: float, progress: Callable[[int, int], None]) -> FetchTotals:
     """Fetch the hours since a time that are not complete yet.
 
     Each hour is fetched from all Stores, over its own connection, and committed by itself. So the next run goes on
@@ -64,10 +64,10 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
     waku = settings.waku
     stores = [Store(url, timeout=waku.timeout, max_read_bytes=waku.max_read_bytes) for url in settings.stores.values()]
     with archive.writing():
-        missing = [hour for hour in hours if not archive.is_complete(hour)]
-        walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in missing]
+        incomplete = [hour for hour in hours if not archive.is_complete(hour)]
+        walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in incomplete]
         try:
-            return _fetch(archive, walks, CONNECTIONS, len(hours) - len(missing), progress)
+            return _fetch(archive, walks, CONNECTIONS, len(hours) - len(incomplete), progress)
         finally:
             for store in stores:
                 store.close()
@@ -120,8 +120,8 @@ class _Walk:
 
 
 def _fetch(
-    archive: Archive, walks: list[_Walk], connections: int, kept: int, progress: Callable[[int, int], None]
-) -> Fetched:
+    archive: Archive, walks: list[_Walk], connections: int, complete_hours: int, progress: Callable[[int, int], None]
+) -> FetchTotals:
     messages = failed = 0
     error = None
     progress(0, len(walks))
@@ -130,7 +130,7 @@ def _fetch(
             threads.submit(archive.write, walk.hour, walk.pages(), is_complete=walk.is_complete): walk for walk in walks
         }
         try:
-            for done, future in enumerate(as_completed(walking), 1):
+            for count, future in enumerate(as_completed(walking), 1):
                 try:
                     messages += future.result()
                 except NodeError as failure:
@@ -138,8 +138,15 @@ def _fetch(
                     error = error or f"{walking[future].hour.path}: {type(failure).__name__}: {failure}"
                 except OSError as failure:
                     raise PipelineError(f"the archive cannot be written: {failure.strerror}") from None
-                progress(done, len(walks))
+                progress(count, len(walks))
         finally:
             threads.shutdown(cancel_futures=True)
     malformed = sum(walk.malformed for walk in walks)
-    return Fetched(hours=len(walks), failed=failed, kept=kept, messages=messages, malformed=malformed, error=error)
+    return FetchTotals(
+        hours=len(walks),
+        failed=failed,
+        complete_before=complete_hours,
+        messages=messages,
+        malformed=malformed,
+        error=error,
+    )

@@ -36,7 +36,7 @@ from redis import RedisError
 
 from pipeline.archive.files import SCHEMA, Archive, message_of
 from pipeline.errors import PipelineError
-from pipeline.postgres import connected
+from pipeline.postgres import connect
 from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
@@ -96,7 +96,7 @@ MEANINGS: Final = {
 }
 
 #: The content of a message, for the next step.
-_OPENED: Final = pa.schema(
+_CONTENT_SCHEMA: Final = pa.schema(
     [
         pa.field("outcome", pa.string()),
         pa.field("sent", pa.int64()),
@@ -116,7 +116,7 @@ _COUNTS: Final = pa.schema([pa.field("what", pa.string()), pa.field("count", pa.
 #: What the fold counts besides outcomes.
 _REGISTERED_INSTALLATIONS: Final = "registered installations"
 _UNREGISTERED_INSTALLATIONS: Final = "unregistered installations"
-_STORED: Final = "stored"
+_LOADED_COUNT: Final = "stored"
 
 _Row = dict[str, Any]
 
@@ -215,7 +215,7 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
     files = Archive.of(settings.pipeline, identity_in(job.key_file).public_key).files()
     if not files:
         raise PipelineError(f"{settings.pipeline.archive} has nothing of this server: run fetch-archive first")
-    with connected(settings.postgres) as connection:
+    with connect(settings.postgres) as connection:
         query_topics.count_without_key(connection)
     for name, value in FEW_ROWS.items():
         spark.conf.set(name, value)
@@ -224,12 +224,14 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
         counts = _rebuild(messages, job, settings.pipeline.shuffle_partitions)
     except SPARK_ERRORS as error:
         raise PipelineError(_words(str(error))) from error
-    facts = {name: counts.pop(name, 0) for name in (_REGISTERED_INSTALLATIONS, _UNREGISTERED_INSTALLATIONS, _STORED)}
+    facts = {
+        name: counts.pop(name, 0) for name in (_REGISTERED_INSTALLATIONS, _UNREGISTERED_INSTALLATIONS, _LOADED_COUNT)
+    }
     return Rebuilt(
         outcomes=dict(sorted(counts.items())),
         registered=facts[_REGISTERED_INSTALLATIONS],
         unregistered=facts[_UNREGISTERED_INSTALLATIONS],
-        stored=facts[_STORED],
+        stored=facts[_LOADED_COUNT],
         watched=_watch(settings),
     )
 
@@ -254,20 +256,24 @@ def as_json(rebuilt: Rebuilt) -> str:
 
 
 def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:
-    opened = messages.mapInArrow(partial(_open, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
-    outcomes = _count(opened)
-    registrations = opened
+    contents = messages.mapInArrow(partial(_open, job), from_arrow_schema(_CONTENT_SCHEMA)).persist(
+        StorageLevel.DISK_ONLY
+    )
+    outcomes = _count(contents)
+    registrations = contents
     if outcomes[SEGMENT]:
-        parts = _in_order(opened.where(F.col("outcome") == SEGMENT), partitions, ("signer", "whole"), "sent", "index")
-        wholes = parts.mapInArrow(partial(_join, job), from_arrow_schema(_OPENED)).persist(StorageLevel.DISK_ONLY)
+        parts = _in_order(contents.where(F.col("outcome") == SEGMENT), partitions, ("signer", "whole"), "sent", "index")
+        wholes = parts.mapInArrow(partial(_join, job), from_arrow_schema(_CONTENT_SCHEMA)).persist(
+            StorageLevel.DISK_ONLY
+        )
         outcomes += _count(wholes)
-        registrations = opened.unionByName(wholes)
+        registrations = contents.unionByName(wholes)
     del outcomes[REGISTRATION]
     registrations = registrations.where(F.col("outcome") == REGISTRATION)
-    folded = _in_order(registrations, partitions, ("key_hash",), "sent", "digest").mapInArrow(
+    installation_counts = _in_order(registrations, partitions, ("key_hash",), "sent", "digest").mapInArrow(
         partial(_fold, job), from_arrow_schema(_COUNTS)
     )
-    counts = folded.groupBy("what").agg(F.sum("count").alias("count")).collect()
+    counts = installation_counts.groupBy("what").agg(F.sum("count").alias("count")).collect()
     messages.sparkSession.catalog.clearCache()
     return outcomes + Counter({row["what"]: row["count"] for row in counts})
 
@@ -293,10 +299,12 @@ def _open(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     identity = identity_in(job.key_file)
     own = server_content_topics(identity.public_key)
     for batch in batches:
-        yield pa.RecordBatch.from_pylist([_opened(row, identity, own) for row in batch.to_pylist()], _OPENED)
+        yield pa.RecordBatch.from_pylist(
+            [_content_row(row, identity, own) for row in batch.to_pylist()], _CONTENT_SCHEMA
+        )
 
 
-def _opened(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
+def _content_row(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
     if row["content_topic"] not in own:
         return {"outcome": ELSEWHERE}
     entry = Entry(row["pubsub_topic"], row["hash"], 0.0, message_of(row))
@@ -318,7 +326,7 @@ def _opened(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
     return _row_of(content, row["timestamp"], identity)
 
 
-def _row_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
+def _row_of(content: Opened | Failure, timestamp: int, identity: Identity) -> _Row:
     """Return the row for the content of a whole message."""
     if isinstance(content, Failure):
         return {"outcome": content.label}
@@ -326,7 +334,7 @@ def _row_of(content: Opened | Failure, sent: int, identity: Identity) -> _Row:
         return {"outcome": OTHER if content.type in OTHER_TYPES else Failure.TYPE_UNSUPPORTED.label}
     return {
         "outcome": REGISTRATION,
-        "sent": sent,
+        "sent": timestamp,
         "key_hash": content.signer.key_hash,
         "client": content.signer.uncompressed,
         "digest": identity.request_digest(request_id(content.inner)),
@@ -340,7 +348,7 @@ def _join(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     groups = groupby(_rows(batches), itemgetter("signer", "whole"))
     wholes = (whole for _, rows in groups for whole in _wholes(rows, identity, job.most_segments))
     while some := list(islice(wholes, WHOLES_AT_ONCE)):
-        yield pa.RecordBatch.from_pylist(some, _OPENED)
+        yield pa.RecordBatch.from_pylist(some, _CONTENT_SCHEMA)
 
 
 def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> Iterator[_Row]:
@@ -354,8 +362,8 @@ def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> It
         if len(payloads) < row["count"]:
             continue
         segments = [
-            Segment(row["whole"], index, row["count"], unseal(identity.segment_key, sealed))
-            for index, sealed in payloads.items()
+            Segment(row["whole"], index, row["count"], unseal(identity.segment_key, ciphertext))
+            for index, ciphertext in payloads.items()
         ]
         signer = PublicKey(row["signer"]) if row["signer"] else None
         payloads.clear()
@@ -382,16 +390,16 @@ def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
                 if len(changes) >= LOADED_AT_ONCE or size >= LOADED_BYTES:
                     counts += _load(connection, changes, identity)
                     changes, size = {}, 0
-            registered = sum(stored.registered for stored in installations.stored.values())
-            counts[_REGISTERED_INSTALLATIONS] += registered
-            counts[_UNREGISTERED_INSTALLATIONS] += len(installations.stored) - registered
+            registered_count = sum(installation.registered for installation in installations.stored.values())
+            counts[_REGISTERED_INSTALLATIONS] += registered_count
+            counts[_UNREGISTERED_INSTALLATIONS] += len(installations.stored) - registered_count
         counts += _load(connection, changes, identity)
     yield pa.RecordBatch.from_pylist([{"what": what, "count": count} for what, count in counts.items()], _COUNTS)
 
 
 def _load(connection: Connection, changes: dict[Installation, Change], identity: Identity) -> Counter[str]:
-    loaded = loading.load(connection, list(changes.values()), identity.at_rest)
-    return Counter({_STORED: loaded.stored, Failure.QUARANTINED.label: len(loaded.refused)})
+    outcome = loading.load(connection, list(changes.values()), identity.at_rest)
+    return Counter({_LOADED_COUNT: outcome.stored, Failure.QUARANTINED.label: len(outcome.refused)})
 
 
 def _decide(row: _Row, installations: Installations, identity: Identity, job: Job) -> tuple[str, Change | None]:
@@ -415,7 +423,7 @@ def _decide(row: _Row, installations: Installations, identity: Identity, job: Jo
 def _watch(settings: Settings) -> bool:
     """Let ingest watch all query topics of the database; return whether Redis took them."""
     try:
-        with connected(settings.postgres) as connection, closing(open_redis(settings.redis)) as redis:
+        with connect(settings.postgres) as connection, closing(open_redis(settings.redis)) as redis:
             loading.watch(connection, redis)
     except RedisError:
         return False

@@ -7,7 +7,7 @@ from psycopg import Connection
 from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
-from pipeline.postgres import connected
+from pipeline.postgres import connect
 from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol.topics import query_topics as names_of
@@ -31,16 +31,16 @@ def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], 
     Raises:
         PipelineError: the text says what to do.
     """
-    with connected(settings.postgres) as connection:
+    with connect(settings.postgres) as connection:
         total = query_topics.count_without_key(connection)
-        done = stored = 0
-        progress(done, total)
+        count = stored_count = 0
+        progress(count, total)
         for prefixed in (False, True):
             for users in _chunks(connection, KEYS_PER_CORE * spark.sparkContext.defaultParallelism, prefixed=prefixed):
-                stored += query_topics.set_keys(connection, _derive(spark, users, prefixed), prefixed=prefixed)
-                done += len(users)
-                progress(done, max(done, total))
-    return stored
+                stored_count += query_topics.set_keys(connection, _derive(spark, users, prefixed), prefixed=prefixed)
+                count += len(users)
+                progress(count, max(count, total))
+    return stored_count
 
 
 def _chunks(connection: Connection, most: int, *, prefixed: bool) -> Iterator[list[bytes]]:

@@ -89,7 +89,7 @@ class Pool:
     #: Processes by hour of the week, 0 is Monday's first; hours without a message are not in it.
     processes: Mapping[int, int]
     #: p99 of the wait in the later half, simulated with the plan, in seconds; None if there were no messages.
-    tested: float | None
+    p99_wait: float | None
     #: Share of the later half's messages that waited longer than wanted.
     late: float
 
@@ -114,8 +114,8 @@ def costs(options: Iterable[str]) -> dict[str, float]:
         PipelineError: one is not written in this form.
     """
     amounts = dict(COSTS)
-    for each in options:
-        name, _, value = each.partition("=")
+    for option in options:
+        name, _, value = option.partition("=")
         try:
             seconds = float(value) / 1000
         except ValueError:
@@ -167,7 +167,7 @@ def load(events: DataFrame, queue: str) -> DataFrame:
     """
     of_queue = events.where(F.col("queue") == queue)
     wait = F.coalesce(F.when(F.col("kind") == "received", F.col("queue_wait_ms")), "latency_ms", F.lit(0))
-    arrived = (
+    arrivals = (
         of_queue.where(F.col("kind").isin("received", "foreign"))
         .withColumn("second", F.unix_timestamp("time") - F.round(wait / 1000).cast("long"))
         .groupBy("second")
@@ -185,7 +185,7 @@ def load(events: DataFrame, queue: str) -> DataFrame:
     )
     share = F.try_divide("messages", F.sum("messages").over(Window.partitionBy("hour")))
     shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
-    return arrived.join(entries, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
+    return arrivals.join(entries, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
 
 
 def _number(condition: Column) -> Column:
@@ -214,29 +214,30 @@ def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Se
     return seconds, batches / max(1, messages)
 
 
-def _plan(queue: str, loaded: tuple[list[Second], float], middle: int, question: Question) -> Pool:
-    seconds, batch = loaded
+def _plan(queue: str, load: tuple[list[Second], float], middle: int, question: Question) -> Pool:
+    seconds, batch = load
     earlier: dict[int, dict[int, list[Second]]] = defaultdict(lambda: defaultdict(list))
-    later = [each for each in seconds if each.time >= middle]
-    for each in seconds:
-        if each.time < middle:
-            earlier[hour_of_week(each.time)][each.time // _HOUR].append(each)
+    later = [second for second in seconds if second.time >= middle]
+    for second in seconds:
+        if second.time < middle:
+            earlier[hour_of_week(second.time)][second.time // _HOUR].append(second)
     processes = {
-        hour: max(enough(played, question, batch) for played in hours.values()) for hour, hours in earlier.items()
+        hour: max(enough(seconds_of_hour, question, batch) for seconds_of_hour in hours.values())
+        for hour, hours in earlier.items()
     }
     usual = max(processes.values(), default=CONCURRENCY * LEAST_REPLICAS)
     running = {hour: max(CONCURRENCY * LEAST_REPLICAS, count) for hour, count in processes.items()}
     waits = play(later, lambda time: running.get(hour_of_week(time), usual), question, batch)
-    counted = sum(waits.values())
-    messages = sum(each.messages for each in seconds)
+    total = sum(waits.values())
+    messages = sum(second.messages for second in seconds)
     return Pool(
         queue=queue,
         messages=round(messages),
         batch=batch,
-        cost=sum(each.work for each in seconds) / max(1.0, messages),
+        cost=sum(second.work for second in seconds) / max(1.0, messages),
         processes=processes,
-        tested=percentile(waits, _P99) if counted else None,
-        late=sum(count for wait, count in waits.items() if wait > question.wait) / counted if counted else 0.0,
+        p99_wait=percentile(waits, _P99) if total else None,
+        late=sum(count for wait, count in waits.items() if wait > question.wait) / total if total else 0.0,
     )
 
 
@@ -278,19 +279,19 @@ def play(
     waits: dict[float, float] = defaultdict(float)
     backlog = posting = 0.0
     before: int | None = None
-    for each in seconds:
-        speed = USE * processes(each.time)
+    for second in seconds:
+        speed = USE * processes(second.time)
         if before is not None:
-            backlog = max(0.0, backlog - speed * (each.time - before))
-            posting = max(0.0, posting - speed * question.connections / USE * (each.time - before))
-        before = each.time
-        duration = each.posts / max(1.0, batch) * question.gorush
+            backlog = max(0.0, backlog - speed * (second.time - before))
+            posting = max(0.0, posting - speed * question.connections / USE * (second.time - before))
+        before = second.time
+        duration = second.posts / max(1.0, batch) * question.gorush
         for part in range(_PARTS):
             share = (part + 0.5) / _PARTS
-            of_work = (backlog + share * each.work) / speed
+            of_work = (backlog + share * second.work) / speed
             of_posts = (posting + share * duration) / (speed * question.connections / USE)
-            waits[round(max(of_work, of_posts), 3)] += each.messages / _PARTS
-        backlog += each.work
+            waits[round(max(of_work, of_posts), 3)] += second.messages / _PARTS
+        backlog += second.work
         posting += duration
     return waits
 
@@ -299,11 +300,11 @@ def play(
 _PARTS: Final = 4
 
 
-def percentile(counted: Mapping[float, float], share: float) -> float:
+def percentile(counts: Mapping[float, float], share: float) -> float:
     """Return the least value that at least this share of the counted ones does not exceed; 0 if nothing is counted."""
-    rest = share * sum(counted.values())
-    for value in sorted(counted):
-        rest -= counted[value]
+    rest = share * sum(counts.values())
+    for value in sorted(counts):
+        rest -= counts[value]
         if rest <= 1e-9:  # noqa: PLR2004 - sums of floats
             return value
     return 0.0
@@ -321,10 +322,12 @@ def describe(plan: CapacityPlan) -> str:
     for pool in plan.pools:
         replicas = pool.replicas or {0: LEAST_REPLICAS}
         busiest = max(replicas, key=lambda hour: (replicas[hour], -hour))
-        tested = "nothing came" if pool.tested is None else f"p99 {pool.tested:g} s, {100 * pool.late:.2f} % later"
+        check_result = (
+            "nothing came" if pool.p99_wait is None else f"p99 {pool.p99_wait:g} s, {100 * pool.late:.2f} % later"
+        )
         lines.append(
             f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
-            f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {tested}"
+            f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {check_result}"
         )
     text: str = yaml.safe_dump(values(plan), sort_keys=False)
     return "\n".join([*lines, text.rstrip()])
@@ -340,8 +343,8 @@ def values(plan: CapacityPlan) -> dict[str, Any]:
     content: dict[str, Any] = {"components": components}
     if DISPATCH.name in components:
         replicas = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
-        posted = (2 * replicas + 1) * CONCURRENCY * plan.question.connections * plan.question.notifications
-        content["gorush"] = {"queueNum": max(GORUSH_QUEUE, posted)}
+        notifications = (2 * replicas + 1) * CONCURRENCY * plan.question.connections * plan.question.notifications
+        content["gorush"] = {"queueNum": max(GORUSH_QUEUE, notifications)}
     return content
 
 

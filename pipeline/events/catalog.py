@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
 from pipeline.folders import writing
-from pipeline.postgres import connected, jdbc_options
+from pipeline.postgres import connect, jdbc_options
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import PipelineSettings, Settings
 
@@ -28,19 +28,22 @@ def warehouse(settings: PipelineSettings) -> str:
     return str(Path(settings.warehouse).resolve()) if is_folder else settings.warehouse
 
 
-def given(settings: PipelineSettings) -> dict[str, str]:
+def catalog_settings(settings: PipelineSettings) -> dict[str, str]:
     """Return the catalog's properties from the settings."""
     return {name: value.get_secret_value() for name, value in settings.catalog.items()}
 
 
 def is_ours(settings: PipelineSettings) -> bool:
     """Return whether the catalog is our own, in Postgres or in a folder, and not an external one."""
-    return "catalog-impl" not in settings.catalog and given(settings).get("type", "jdbc") in {"jdbc", "hadoop"}
+    return "catalog-impl" not in settings.catalog and catalog_settings(settings).get("type", "jdbc") in {
+        "jdbc",
+        "hadoop",
+    }
 
 
 def is_folder_alone(settings: PipelineSettings) -> bool:
     """Return whether the folder itself is the catalog, in which two commits may both succeed."""
-    return given(settings).get("type") == "hadoop"
+    return catalog_settings(settings).get("type") == "hadoop"
 
 
 def properties(settings: Settings) -> dict[str, str]:
@@ -52,14 +55,14 @@ def properties(settings: Settings) -> dict[str, str]:
     own = {"warehouse": warehouse(settings.pipeline), "cache-enabled": "false"}
     if settings.pipeline.warehouse_is_remote:
         own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
-    theirs = given(settings.pipeline)
+    theirs = catalog_settings(settings.pipeline)
     if theirs.keys() & {"type", "catalog-impl"}:
         return own | theirs
-    with connected(settings.postgres) as connection:
+    with connect(settings.postgres) as connection:
         connection.execute(f"SELECT FROM {SCHEMA}.iceberg_tables LIMIT 0")
-        reached = jdbc_options(connection, currentSchema=SCHEMA)
-    own |= {"type": "jdbc", "uri": reached["url"], "jdbc.schema-version": "V1"}
-    return own | {f"jdbc.{name}": reached[name] for name in ("user", "password") if name in reached} | theirs
+        login = jdbc_options(connection, currentSchema=SCHEMA)
+    own |= {"type": "jdbc", "uri": login["url"], "jdbc.schema-version": "V1"}
+    return own | {f"jdbc.{name}": login[name] for name in ("user", "password") if name in login} | theirs
 
 
 def session(spark: SparkSession, settings: Settings) -> SparkSession:
@@ -93,7 +96,7 @@ def alone(settings: Settings) -> Iterator[None]:
         with writing(Path(warehouse(settings.pipeline))):
             yield
     else:
-        with connected(settings.postgres) as connection:
+        with connect(settings.postgres) as connection:
             if not exporting.lock(connection):
                 raise PipelineError("another run is writing to the lake")
             yield

@@ -12,8 +12,8 @@ from pipeline.errors import PipelineError
 from pipeline.events import schema
 from pipeline.events.catalog import alone, is_folder_alone, warehouse
 from pipeline.events.lake import MARK, Lake, LakeMark, LakeState
-from pipeline.events.pseudonyms import Keys, blurred, rehash, today
-from pipeline.postgres import connected, jdbc_options, read_slices
+from pipeline.events.pseudonyms import Keys, blur, rehash, today
+from pipeline.postgres import connect, jdbc_options, read_slices
 from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import Settings
@@ -26,7 +26,7 @@ SLICES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportTotals:
     """What a run did."""
 
     rows: int
@@ -34,7 +34,7 @@ class Exported:
     forgotten_keys: int
 
 
-def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> Exported:
+def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], None]) -> ExportTotals:
     """Take over all events that are complete, and delete the keys of periods that are over.
 
     Events are identified by the transaction that wrote them. A step takes whole transactions, and one commit has both
@@ -53,10 +53,10 @@ def run(spark: SparkSession, settings: Settings, progress: Callable[[int, int], 
         )
     keys = keys_of(settings)
     lake = Lake.of(spark, settings)
-    with alone(settings), connected(settings.postgres) as connection:
+    with alone(settings), connect(settings.postgres) as connection:
         lake.prepare()
         rows, steps = _take_over(lake, settings, keys, connection, progress)
-    return Exported(rows=rows, steps=steps, forgotten_keys=keys.forget(today()))
+    return ExportTotals(rows=rows, steps=steps, forgotten_keys=keys.forget(today()))
 
 
 def keys_of(settings: Settings) -> Keys:
@@ -86,7 +86,7 @@ def _take_over(
     begin = state.mark.transaction if state.mark else 0
     options = jdbc_options(connection)
     total = exporting.count(connection, begin, mark.transaction)
-    done = steps = 0
+    event_count = steps = 0
     progress(0, total)
     while slices := exporting.slices(
         connection, begin, mark.transaction, rows=settings.pipeline.step_rows, most=SLICES
@@ -103,18 +103,18 @@ def _take_over(
             keys.of(extent.days, today(), periods),
             settings.pipeline.pseudonym_days,
         )
-        reached = LakeMark(
+        new_mark = LakeMark(
             source=mark.source,
             timeline=mark.timeline,
             transaction=end,
             last_event=exporting.last_event(connection, end - 1),
         )
-        rows, state = _append(lake, events, state, reached, extent.rows)
+        rows, state = _append(lake, events, state, new_mark, extent.rows)
         begin = end
-        done += rows
+        event_count += rows
         steps += 1
-        progress(done, total)
-    return done, steps
+        progress(event_count, total)
+    return event_count, steps
 
 
 def _check_source(connection: Connection, state: LakeState, now: exporting.Mark) -> None:
@@ -146,14 +146,14 @@ def _is_lost(connection: Connection, transaction: int, last_event: float) -> boo
 
 def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
     """Return events in the form of the lake."""
-    shaped = (
+    columns = (
         events.withColumn("day", F.to_date("time"))
         .withColumn("queue_wait_ms", F.expr(schema.milliseconds("queue_wait")))
         .withColumn("latency_ms", F.expr(schema.milliseconds("latency")))
         .withColumn("attempt", F.col("attempt").cast("int"))
         .withColumn("batch_size", F.col("batch_size").cast("int"))
     )
-    return blurred(rehash(shaped, keys, days, PSEUDONYMS))
+    return blur(rehash(columns, keys, days, PSEUDONYMS))
 
 
 def _append(lake: Lake, events: DataFrame, state: LakeState, mark: LakeMark, rows: int) -> tuple[int, LakeState]:

@@ -165,22 +165,22 @@ class Lake:
         with _refusals("was not begun"):
             self.spark.sql(f"ALTER TABLE {EVENTS} CREATE BRANCH {branch} {begin}")
         events.select(*schema.EVENTS.fieldNames()).writeTo(f"{EVENTS}.branch_{branch}").append()
-        written = self._read_back(branch)
-        if rows is not None and written != rows:
+        row_count = self._read_back(branch)
+        if rows is not None and row_count != rows:
             raise PipelineError(
-                f"Postgres has {rows} events of this step and {written} were written: retention may have taken some"
+                f"Postgres has {rows} events of this step and {row_count} were written: retention may have taken some"
                 " meanwhile; start again"
             )
         with _refusals("was not committed"):
-            return written, self._publish(branch, state, remember)
+            return row_count, self._publish(branch, state, remember)
 
     def _read_back(self, branch: str) -> int:
         """Return how many events were appended to a branch; refuse files that reveal the order in which users came."""
         head = self.table().snapshot(branch)
         between = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
         before = F.lag("user").over(Window.partitionBy("_file").orderBy("_pos"))
-        appended = self.spark.read.options(**between).table(EVENTS).select("user", before.alias("before"))
-        row = appended.agg(
+        rows = self.spark.read.options(**between).table(EVENTS).select("user", before.alias("before"))
+        row = rows.agg(
             F.count("*").alias("rows"), F.count_if(F.col("before") > F.col("user")).alias("unordered")
         ).first()
         assert row is not None  # noqa: S101 - an aggregate has one row
@@ -198,10 +198,10 @@ class Lake:
             properties.set(name, value)
         properties.commit()
         transaction.manageSnapshots().removeBranch(branch).commit()
-        committed = _state(transaction.table())
+        new_state = _state(transaction.table())
         # This fails if anything was committed since the transaction began.
         transaction.commitTransaction()
-        return committed
+        return new_state
 
     @contextmanager
     def naming_damage(self) -> Iterator[None]:
@@ -213,10 +213,10 @@ class Lake:
         try:
             yield
         except SPARK_ERRORS:
-            damaged = self.damaged()
-            if not damaged:
+            files = self.damaged_files()
+            if not files:
                 raise
-            names = "; ".join(f"{file.path} ({file.rows} events)" for file in damaged)
+            names = "; ".join(f"{file.path} ({file.rows} events)" for file in files)
             raise PipelineError(
                 f"damaged: {names}. Restore them from a backup of the warehouse, or go on without their events:"
                 " `wakupush pipeline tidy --without FILE`, once for each"
@@ -227,7 +227,7 @@ class Lake:
         rows = self.spark.sql(f"SELECT file_path, record_count FROM {EVENTS}.files ORDER BY 1").collect()
         return [File(row["file_path"], row["record_count"]) for row in rows]
 
-    def damaged(self) -> list[File]:
+    def damaged_files(self) -> list[File]:
         """Return the files that are missing or cannot be read; each file is read whole, one after the other."""
         store = self.table().io()
         return [file for file in self.files() if not _is_whole(store, file.path)]
@@ -239,15 +239,17 @@ class Lake:
             PipelineError: one is not a file of the lake; then none is taken out.
         """
         table = self.table()
-        known = {file.location(): file for task in _each(table.newScan().planFiles()) for file in [task.file()]}
-        if unknown := [path for path in paths if path not in known]:
+        files_by_path = {
+            file.location(): file for task in _items(table.newScan().planFiles()) for file in [task.file()]
+        }
+        if unknown := [path for path in paths if path not in files_by_path]:
             raise PipelineError(f"{unknown[0]} is no file of the lake")
         deletion = table.newDelete()
         for path in paths:
             # With a path, py4j would call the method that deletes the file itself.
-            deletion.deleteFile(known[path])
+            deletion.deleteFile(files_by_path[path])
         deletion.commit()
-        return sum(int(known[path].recordCount()) for path in paths)
+        return sum(int(files_by_path[path].recordCount()) for path in paths)
 
 
 def days_between(first: date, last: date) -> list[date]:
@@ -264,7 +266,7 @@ def _state(table: Any) -> LakeState:
     )
 
 
-def _each(iterable: Any) -> Iterator[Any]:
+def _items(iterable: Any) -> Iterator[Any]:
     """Yield the items of an iterable of Iceberg, and close it."""
     try:
         iterator = iterable.iterator()

@@ -12,7 +12,7 @@ from pipeline.events.export import for_lake, keys_of
 from pipeline.events.lake import MARK, Lake, LakeMark
 from pipeline.events.pseudonyms import today
 from pipeline.events.synthesize import Plan
-from pipeline.postgres import connected, jdbc_options
+from pipeline.postgres import connect, jdbc_options
 from wakupush.postgres import exporting, maintenance
 from wakupush.runtime.settings import Settings
 
@@ -50,7 +50,7 @@ def into_postgres(spark: SparkSession, settings: Settings, plan: Plan) -> int:
     Raises:
         PipelineError: it has events of a server, or the text says what else to do.
     """
-    with connected(settings.postgres) as connection:
+    with connect(settings.postgres) as connection:
         if exporting.has_others_than(connection, synthesize.WORKER):
             raise PipelineError("the database has events of a server: made-up ones do not belong there")
         for offset in range(0, plan.days + 1, maintenance.DAYS_AHEAD):

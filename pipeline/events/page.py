@@ -104,7 +104,7 @@ def render(report: WrittenReport) -> str:
         _section("What fails", "Failures by class, all days and platforms.", _failures(report)),
         _section("Load by hour of the week", "Messages a day in each hour, all queues.", _week(report)),
         _section("Device tokens", "Devices that registered, left, or whose token died.", _tokens(report, days)),
-        _section("Registrations that nobody writes to", "In each period of pseudonyms.", _used(report)),
+        _section("Registrations that nobody writes to", "In each period of pseudonyms.", _usage(report)),
         _section(
             "Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)
         ),
@@ -130,22 +130,22 @@ def _funnel(report: WrittenReport) -> dict[str, int | None]:
     rows = report.rows["funnel_daily"]
     stages = {row["stage"] for row in rows}
     return {
-        called: _sum((row for row in rows if row["stage"] == stage), "events")
-        for stage, called in _STAGES.items()
+        label: _sum((row for row in rows if row["stage"] == stage), "events")
+        for stage, label in _STAGES.items()
         if stage in stages
     }
 
 
 def _facts(report: WrittenReport) -> str:
     funnel = _funnel(report)
-    admitted = funnel.get(_STAGES["admitted"])
-    won = funnel.get(_STAGES["delivered_by_retry"])
-    delivered = (funnel.get(_STAGES["delivered_at_once"]) or 0) + (won or 0)
-    share = f"{100 * delivered / admitted:.2f} %" if admitted else NOTHING
+    admissions = funnel.get(_STAGES["admitted"])
+    retry_deliveries = funnel.get(_STAGES["delivered_by_retry"])
+    deliveries = (funnel.get(_STAGES["delivered_at_once"]) or 0) + (retry_deliveries or 0)
+    share = f"{100 * deliveries / admissions:.2f} %" if admissions else NOTHING
     facts = {
-        "notifications admitted": number(admitted),
+        "notifications admitted": number(admissions),
         "delivered": share,
-        "won by retries": number(won),
+        "won by retries": number(retry_deliveries),
         "dead letters": number(funnel.get(_STAGES["dead_letter"])),
     }
     return (
@@ -218,13 +218,13 @@ def _failures(report: WrittenReport) -> str:
             counts.setdefault(row["failure"], None)
             if row["events"] is not None:
                 counts[row["failure"]] = (counts[row["failure"]] or 0) + row["events"]
-    ranked = sorted(counts.items(), key=lambda each: -(each[1] or 0))[:_MOST_ROWS]
+    ranked = sorted(counts.items(), key=lambda entry: -(entry[1] or 0))[:_MOST_ROWS]
     return bars(dict(ranked)) if ranked else "<p>Nothing.</p>"
 
 
 def _week(report: WrittenReport) -> str:
-    received = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
-    cells: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in received)
+    rows = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
+    cells: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in rows)
     for row in report.rows["load_weekly"]:
         place = (row["weekday"], row["hour"])
         cells[place] = (cells[place] or 0) + row["messages"] / row["days"]
@@ -235,13 +235,13 @@ def _tokens(report: WrittenReport, days: list[date]) -> str:
     rows = report.rows["tokens_daily"]
     names = {"registered": "registered", "unregistered": "unregistered", "token_died": "token died"}
     series = {
-        called: _by_day(days, rows, "devices", lambda row, kind=kind: row["kind"] == kind)  # type: ignore[misc]
-        for kind, called in names.items()
+        label: _by_day(days, rows, "devices", lambda row, kind=kind: row["kind"] == kind)  # type: ignore[misc]
+        for kind, label in names.items()
     }
     return lines(_days(days), series)
 
 
-def _used(report: WrittenReport) -> str:
+def _usage(report: WrittenReport) -> str:
     shares: dict[str, dict[str, int | None]] = {}
     for row in report.rows["registrations_used"]:
         shares.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]

@@ -10,7 +10,7 @@ WIDTH: Final = 860
 #: The text in place of a hidden number.
 NOTHING: Final = "\N{EN DASH}"
 _HEIGHT: Final = 240
-_LEFT: Final = 64
+_MARGIN: Final = 64
 _RIGHT: Final = 24
 _BOTTOM: Final = 28
 _TOP: Final = 14
@@ -31,18 +31,18 @@ def number(value: float | None) -> str:
 def bars(values: Mapping[str, float | None]) -> str:
     """Return one horizontal bar for each name; a name without a value has its row without a bar."""
     top = max([value for value in values.values() if value is not None], default=0) or 1
-    step, left = 26, 170
+    step, margin = 26, 170
     height = step * len(values) + 6
     parts = []
     for index, (name, value) in enumerate(values.items()):
         y = index * step + 4
-        width = 0 if value is None else max(1.0, (WIDTH - left - 110) * value / top)
+        width = 0 if value is None else max(1.0, (WIDTH - margin - 110) * value / top)
         label = "too few to tell" if value is None else number(value)
         parts.append(
-            f'<text class="label" x="{left - 10}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
-            f'<rect class="bar" x="{left}" y="{y}" width="{width:.1f}" height="18" rx="3">'
+            f'<text class="label" x="{margin - 10}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
+            f'<rect class="bar" x="{margin}" y="{y}" width="{width:.1f}" height="18" rx="3">'
             f"<title>{escape(name)}: {label}</title></rect>"
-            f'<text class="value" x="{left + width + 8:.1f}" y="{y + 14}">{label}</text>'
+            f'<text class="value" x="{margin + width + 8:.1f}" y="{y + 14}">{label}</text>'
         )
     return _svg(height, "".join(parts))
 
@@ -94,10 +94,10 @@ def lines(
     """
     axis = scale([value for values in series.values() for value in values if value is not None])
     inner = _HEIGHT - _TOP - _BOTTOM
-    step = (WIDTH - _LEFT - _RIGHT) / max(1, len(names) - 1)
+    step = (WIDTH - _MARGIN - _RIGHT) / max(1, len(names) - 1)
 
     def x(index: int) -> float:
-        return _LEFT + step * index if len(names) > 1 else (WIDTH + _LEFT) / 2
+        return _MARGIN + step * index if len(names) > 1 else (WIDTH + _MARGIN) / 2
 
     def y(value: float) -> float:
         return _TOP + inner * (1 - axis.place(value))
@@ -127,21 +127,23 @@ def lines(
 def heat_map(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[int, int], float | None]) -> str:
     """Return a field for each row and column, darker where there is more."""
     top = max([value for value in values.values() if value is not None], default=0) or 1
-    left, side = 90, (WIDTH - 90) / len(columns)
+    margin, side = 90, (WIDTH - 90) / len(columns)
     tall = 26
     parts = [
-        f'<text class="tick" x="{left + side * (index + 0.5):.1f}" y="12" text-anchor="middle">{escape(name)}</text>'
+        f'<text class="tick" x="{margin + side * (index + 0.5):.1f}" y="12" text-anchor="middle">{escape(name)}</text>'
         for index, name in enumerate(columns)
     ]
     for row, name in enumerate(rows):
         top_edge = 20 + row * tall
-        parts.append(f'<text class="label" x="{left - 10}" y="{top_edge + 17}" text-anchor="end">{escape(name)}</text>')
+        parts.append(
+            f'<text class="label" x="{margin - 10}" y="{top_edge + 17}" text-anchor="end">{escape(name)}</text>'
+        )
         for column, hour in enumerate(columns):
             value = values.get((row, column), 0)
             opacity = 0.04 if value is None else 0.06 + 0.94 * value / top
             label = "too few to tell" if value is None else number(value)
             parts.append(
-                f'<rect class="cell" x="{left + side * column:.1f}" y="{top_edge}" width="{side - 2:.1f}"'
+                f'<rect class="cell" x="{margin + side * column:.1f}" y="{top_edge}" width="{side - 2:.1f}"'
                 f' height="{tall - 2}" rx="3" fill-opacity="{opacity:.2f}">'
                 f"<title>{escape(name)} {escape(hour)}: {label}</title></rect>"
             )
@@ -150,8 +152,8 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[
 
 def _grid(axis: Scale, y: Callable[[float], float]) -> str:
     return "".join(
-        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        f'<text class="tick" x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{axis.name(value)}</text>'
+        f'<line class="grid" x1="{_MARGIN}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
+        f'<text class="tick" x="{_MARGIN - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{axis.name(value)}</text>'
         for value in axis.ticks
     )
 

@@ -50,7 +50,7 @@ class Keys:
     days: int
     _passing: dict[int, bytes] = field(default_factory=dict, repr=False)
 
-    def of(self, days: Iterable[date], today: date, known: frozenset[int] = frozenset()) -> dict[int, bytes]:
+    def of(self, days: Iterable[date], today: date, lake_periods: frozenset[int] = frozenset()) -> dict[int, bytes]:
         """Return the keys of the periods that days are in.
 
         A period gets a key when it is first asked for. A period that is over has no key any more. But if the lake has
@@ -66,10 +66,12 @@ class Keys:
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = {period: self._key(period, today, known) for period in sorted({self.period(day) for day in days})}
+            keys = {
+                period: self._key(period, today, lake_periods) for period in sorted({self.period(day) for day in days})
+            }
         except OSError as error:
             raise PipelineError(f"the keys in {self.folder} cannot be used: {error.strerror}") from None
-        return {period: key for period, key in found.items() if key is not None}
+        return {period: key for period, key in keys.items() if key is not None}
 
     def forget(self, today: date) -> int:
         """Delete the keys of periods that are over; return their number."""
@@ -91,9 +93,9 @@ class Keys:
     def _is_over(self, period: int, today: date) -> bool:
         return (today - _EPOCH).days >= (period + 1) * self.days + GRACE_DAYS
 
-    def _key(self, period: int, today: date, known: frozenset[int]) -> bytes | None:
+    def _key(self, period: int, today: date, lake_periods: frozenset[int]) -> bytes | None:
         if self._is_over(period, today):
-            if period in known:
+            if period in lake_periods:
                 return None
             return self._passing.setdefault(period, secrets.token_bytes(KEY_BYTES))
         path = self.folder / f"{period}.key"
@@ -140,17 +142,17 @@ def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[st
     """
     pads = [(period, _pad(key, 0x36), _pad(key, 0x5C)) for period, key in keys.items()]
     period = F.floor(F.datediff("day", F.lit(_EPOCH)) / days).cast("int")
-    keyed = frame.withColumn("period", period).join(
+    rows = frame.withColumn("period", period).join(
         F.broadcast(frame.sparkSession.createDataFrame(pads, _KEYS)), "period", "left"
     )
     for old, new in columns.items():
         inner = F.unhex(F.sha2(F.concat("inner", F.encode(F.lit(new), "utf-8"), F.col(old).cast("binary")), 256))
         outer = F.unhex(F.sha2(F.concat("outer", inner), 256))
-        keyed = keyed.withColumn(new, F.substring(outer, 1, PSEUDONYM_BYTES))
-    return keyed.drop("period", "inner", "outer")
+        rows = rows.withColumn(new, F.substring(outer, 1, PSEUDONYM_BYTES))
+    return rows.drop("period", "inner", "outer")
 
 
-def blurred(frame: DataFrame) -> DataFrame:
+def blur(frame: DataFrame) -> DataFrame:
     """Remove from events what nothing reads, and what would link a user to messages of the network by their time."""
     kind = F.col("kind")
     second, hour = (F.date_trunc(unit, "time") for unit in ("second", "hour"))
@@ -164,4 +166,4 @@ def blurred(frame: DataFrame) -> DataFrame:
 
 
 def _pad(key: bytes, byte: int) -> bytes:
-    return bytes(each ^ byte for each in key.ljust(_BLOCK, b"\0"))
+    return bytes(key_byte ^ byte for key_byte in key.ljust(_BLOCK, b"\0"))

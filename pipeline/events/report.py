@@ -80,12 +80,12 @@ def tables(
     rows_of: dict[str, list[Row]] = {}
     progress(0, len(TABLES))
     for table in TABLES:
-        counted = events if "period" in table.keys else of_days
+        rows_to_count = events if "period" in table.keys else of_days
         if table.of_shown_hours:
-            counted = of_shown_hours(counted, rows_of["load_hourly"])
+            rows_to_count = of_shown_hours(rows_to_count, rows_of["load_hourly"])
         texts = [name for name, kind in table.keys.items() if kind == "text"]
-        built = table.build(counted, settings.pipeline.pseudonym_days).fillna("", texts).collect()
-        rows = anonymous([row.asDict() for row in built], table, settings.pipeline.smallest_cell)
+        collected_rows = table.build(rows_to_count, settings.pipeline.pseudonym_days).fillna("", texts).collect()
+        rows = anonymous([row.asDict() for row in collected_rows], table, settings.pipeline.smallest_cell)
         rows_of[table.name] = sorted(rows, key=itemgetter(*table.keys))
         progress(len(rows_of), len(TABLES))
     return rows_of
@@ -111,16 +111,16 @@ def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
             f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
         )
         rows = report.rows[table.name]
-        replaced = F.lit(True)
+        condition = F.lit(True)
         if time:
             begin = _begin(report, rows, time)
-            replaced = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
-        _frame(lake.spark, table, rows).coalesce(1).writeTo(name).overwrite(replaced)
+            condition = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
+        _frame(lake.spark, table, rows).coalesce(1).writeTo(name).overwrite(condition)
 
 
 def _time(table: Table) -> str | None:
     """Return the column by which a report finds the rows that it replaces; None if it replaces all."""
-    return next((each for each in _TIMES if each in table.keys), None)
+    return next((column for column in _TIMES if column in table.keys), None)
 
 
 def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
@@ -175,7 +175,7 @@ def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
 def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport, kept_from: date) -> None:
     types = columns(table)
     name = sql.Identifier(SCHEMA, table.name)
-    definitions = (sql.SQL("{} {}").format(sql.Identifier(each), sql.SQL(types[each])) for each in types)
+    definitions = (sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(types[column])) for column in types)
     connection.execute(
         sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
             name, sql.SQL(", ").join(definitions), sql.SQL(", ").join(map(sql.Identifier, table.keys))
@@ -194,4 +194,4 @@ def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport
     names = sql.SQL(", ").join(map(sql.Identifier, types))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
         for row in rows:
-            copy.write_row([row[each] for each in types])
+            copy.write_row([row[column] for column in types])

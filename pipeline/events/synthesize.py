@@ -80,12 +80,12 @@ class Plan:
     def outages(self) -> list[tuple[str, int, int]]:
         """Return platform, beginning and end (seconds since the epoch) of each outage, about one a week each."""
         chance = random.Random(self.seed)
-        found = []
+        outages = []
         for platform in _PLATFORMS:
             for _ in range(max(1, self.days // 7)):
                 start = self.begin + chance.randrange(86_400 * self.days)
-                found.append((platform, start, start + 60 * chance.randint(*_OUTAGE_MINUTES)))
-        return found
+                outages.append((platform, start, start + 60 * chance.randint(*_OUTAGE_MINUTES)))
+        return outages
 
 
 def events(spark: SparkSession, plan: Plan) -> DataFrame:
@@ -164,7 +164,7 @@ def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
 
 def _of_messages(messages: DataFrame) -> DataFrame:
     handled = F.col("queue_wait_ms") + 4
-    opened = ~F.col("fate").isin("foreign")
+    is_ours = ~F.col("fate").isin("foreign")
     member = F.when(F.col("fate").isin("registered", "unregistered", "queried"), F.col("member"))
     platform = F.when(F.col("fate").isin("registered", "unregistered"), _platform("member"))
     failure = F.when(F.col("fate") == "foreign", Failure.NOT_FOR_US.label).when(
@@ -175,18 +175,18 @@ def _of_messages(messages: DataFrame) -> DataFrame:
     outcome = F.struct(F.col("fate").alias("kind"), (handled + 1).alias("offset_ms"))
     steps = F.array(
         whole,
-        F.when(opened, F.struct(F.lit("opened").alias("kind"), handled.alias("offset_ms"))),
+        F.when(is_ours, F.struct(F.lit("opened").alias("kind"), handled.alias("offset_ms"))),
         F.when(F.col("fate") != "request", outcome),
         F.when(
             F.col("fate").isin("registered", "unregistered", "queried", "request"),
             F.struct(F.lit("answered").alias("kind"), (handled + 6).alias("offset_ms")),
         ),
     )
-    happened = messages.withColumn("step", F.explode(F.array_compact(steps)))
+    step_rows = messages.withColumn("step", F.explode(F.array_compact(steps)))
     kind = F.col("step.kind")
     about_user = kind.isin("registered", "unregistered", "queried")
     about_device = kind.isin("registered", "unregistered")
-    return happened.select(
+    return step_rows.select(
         "seen",
         F.col("step.offset_ms").alias("offset_ms"),
         kind.alias("kind"),
@@ -286,7 +286,7 @@ flatten(array(
 ))
 """
 #: Milliseconds from seeing a message to an attempt; after an outage everything comes within two minutes.
-_BEGUN: Final = (
+_ATTEMPT_OFFSET_MS: Final = (
     "(queue_wait_ms + 8 + IF({n} = 1, 0, IF(over IS NOT NULL, 1000 * (over - seen) + pmod(id * 7919, 120000),"
     " CAST(2000 * (pow(2, {n} - 1) - 1) AS BIGINT))))"
 )
@@ -295,7 +295,7 @@ _BEGUN: Final = (
 def _explode_attempts(notifications: DataFrame) -> DataFrame:
     steps = _STEPS
     for name in ("n", "1", "attempts"):
-        steps = steps.replace(f"begun({name})", _BEGUN.format(n=name))
+        steps = steps.replace(f"begun({name})", _ATTEMPT_OFFSET_MS.format(n=name))
     reason = F.when(
         F.col("step.kind") == "filtered", F.when(F.pmod("id", F.lit(3)) == 0, "disabled").otherwise("muted_chat")
     )

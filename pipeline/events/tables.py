@@ -102,7 +102,7 @@ def _people() -> Column:
     return (F.count_distinct(_person()) + nameless).alias("people")
 
 
-def _counted() -> tuple[Column, Column]:
+def _counts() -> tuple[Column, Column]:
     """Return the columns of most tables: the number of events, and of people."""
     return F.sum("count").alias("events"), _people()
 
@@ -118,11 +118,11 @@ def _stage() -> Column:
 
 
 def _funnel(events: DataFrame, _: int) -> DataFrame:
-    return events.withColumn("stage", _stage()).groupBy("day", "kind", "stage").agg(*_counted())
+    return events.withColumn("stage", _stage()).groupBy("day", "kind", "stage").agg(*_counts())
 
 
 def _hourly(events: DataFrame, _: int) -> DataFrame:
-    return events.withColumn("hour", F.hour("time")).groupBy("day", "hour", "queue", "kind").agg(*_counted())
+    return events.withColumn("hour", F.hour("time")).groupBy("day", "hour", "queue", "kind").agg(*_counts())
 
 
 def _percentile(share: float, column: str) -> Column:
@@ -155,16 +155,16 @@ def _retries(events: DataFrame, _: int) -> DataFrame:
         events.where(_kind("attempt", "delivered", "failed", "unknown"))
         .where("attempt IS NOT NULL AND platform IS NOT NULL")
         .groupBy("day", "platform", "attempt", "kind", _stage().alias("stage"))
-        .agg(*_counted())
+        .agg(*_counts())
     )
 
 
 def _failures(events: DataFrame, _: int) -> DataFrame:
-    return events.where("failure IS NOT NULL").groupBy("day", "kind", "failure", "platform").agg(*_counted())
+    return events.where("failure IS NOT NULL").groupBy("day", "kind", "failure", "platform").agg(*_counts())
 
 
 def _filtered(events: DataFrame, _: int) -> DataFrame:
-    return events.where(_kind("filtered")).groupBy("day", "reason").agg(*_counted())
+    return events.where(_kind("filtered")).groupBy("day", "reason").agg(*_counts())
 
 
 def _tokens(events: DataFrame, _: int) -> DataFrame:
@@ -197,7 +197,7 @@ def _lives(events: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _used(events: DataFrame, days: int) -> DataFrame:
+def _usage(events: DataFrame, days: int) -> DataFrame:
     return (
         events.where(_kind("registered", "admitted") & F.col("installation").isNotNull())
         .withColumn("period", _period(days))
@@ -319,7 +319,7 @@ TABLES: Final = (
         keys={"period": "date", "platform": "text", "use": "text"},
         values={"devices": COUNT},
         wholes=(("period", "platform"),),
-        build=_used,
+        build=_usage,
     ),
     Table(
         name="load_weekly",

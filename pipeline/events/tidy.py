@@ -27,7 +27,7 @@ MOST_FILES: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tidied:
+class TidyTotals:
     """What a run did."""
 
     #: Files that were merged.
@@ -40,7 +40,7 @@ class Tidied:
     without: int
 
 
-def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
+def run(spark: SparkSession, settings: Settings, without: list[str]) -> TidyTotals:
     """Tidy the lake up.
 
     Args:
@@ -53,7 +53,7 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
     lake = Lake.of(spark, settings)
     with alone(settings):
         if not lake.exists():
-            return Tidied(compacted=0, deleted=0, forgotten=0, without=0)
+            return TidyTotals(compacted=0, deleted=0, forgotten=0, without=0)
         # A run that writes to a branch holds the lock, which is ours now: these branches were left behind.
         for (name,) in lake.spark.sql(f"SELECT name FROM {EVENTS}.refs WHERE name LIKE '{BRANCH}%'").collect():
             lake.spark.sql(f"ALTER TABLE {EVENTS} DROP BRANCH IF EXISTS `{name}`")
@@ -62,7 +62,7 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> Tidied:
         with lake.naming_damage():
             compacted = _compact(lake, today())
         deleted = sum(_expire(lake, table) + _sweep(lake, table) for table in _tables(lake))
-    return Tidied(compacted=compacted, deleted=deleted, forgotten=forgotten, without=taken_out)
+    return TidyTotals(compacted=compacted, deleted=deleted, forgotten=forgotten, without=taken_out)
 
 
 def _forget(lake: Lake, before: date) -> int:

@@ -122,14 +122,14 @@ def hooks(name, hook):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_runs_before_the_installation_needs_nothing_of_it(name):
+def test_pre_install_hooks_depend_on_no_release_object(name):
     before = hooks(name, "pre-install")
     assert bool(before) == (name != "trial")  # which migrates its own Postgres, so after the installation
     for each in before:
         assert not re.search("configMap|serviceAccountName", str(each["spec"]))
 
 
-def test_migrations_run_before_the_code_and_secrets_come_first():
+def test_secrets_precede_migrations_and_code():
     for name in ("minimal", "keda", "hpa"):
         [before] = [each for each in hooks(name, "pre-upgrade") if each["kind"] == "Job"]
         assert before["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--pre"]

@@ -69,7 +69,7 @@ def triggers(*options):
     }
 
 
-def test_redis_is_asked_beside_prometheus_only_if_that_is_wanted():
+def test_redis_trigger_is_optional():
     """KEDA asks no trigger while it cannot build one of them, and it connects to Redis when it builds it."""
     pools = [f"wakupush-{queue}" for queue in QUEUES]
     of_prometheus = {(pool, "prometheus", "AverageValue") for pool in pools}
@@ -111,13 +111,13 @@ def test_without_figures_no_pod_goes():
     assert {each["replicas"] for each in fallbacks} == {4}
 
 
-def test_keda_may_take_over_from_the_autoscalers_of_kubernetes():
+def test_keda_may_replace_kubernetes_autoscalers():
     """Helm creates the ScaledObjects before it deletes these, and KEDA's admission webhook looks at them."""
     found = [each["metadata"] for each in objects(VALUES["hpa"]) if each["kind"] == "HorizontalPodAutoscaler"]
     assert [each["annotations"] for each in found] == [{"validations.keda.sh/hpa-ownership": "false"}] * 3
 
 
-def test_autoscalers_of_kubernetes_have_the_bounds_of_values():
+def test_autoscaler_bounds_come_from_values():
     pools = yaml.safe_load((CHART / "values.yaml").read_text())["components"]
     for each in objects(VALUES["hpa"]):
         if each["kind"] == "HorizontalPodAutoscaler":

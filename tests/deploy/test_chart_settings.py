@@ -161,14 +161,14 @@ def test_compose_has_every_component_of_the_chart():
     assert {COMPOSE_NAMES.get(component, component) for component in chart} <= compose_services().keys()
 
 
-def test_compose_gives_each_service_the_settings_that_it_needs(monkeypatch):
+def test_compose_services_have_their_settings(monkeypatch):
     for component, env in compose_environments():
         assert NEEDS[component] <= env.keys(), component
         assert not {secret for secret, holders in HOLDERS.items() if secret in env and component not in holders}
         settings_of(env, monkeypatch)
 
 
-def test_who_holds_the_key_knows_which_one_ingest_listens_by(monkeypatch, tmp_path):
+def test_workers_know_the_public_key_of_ingest(monkeypatch, tmp_path):
     """A worker with another key than that of ingest has to refuse: it would answer as a server that nobody asked."""
     ours, theirs = PrivateKey.generate(), PrivateKey.generate()
     keyfile.write(tmp_path / "ours", ours.secret)
@@ -224,7 +224,7 @@ def bundled(part):
     return container, found["spec"]
 
 
-def test_bundled_node_and_redis_have_the_options_of_compose():
+def test_bundled_parts_have_the_options_of_compose():
     services = compose_services()
     node, redis = bundled("node")[0], bundled("redis")[0]
     assert set(node["args"]) - set(services["nwaku"]["command"]) == {

@@ -182,7 +182,7 @@ def test_grace_periods_are_longer_than_the_longest_task():
     assert grace("dispatch") >= Settings.model_fields["delivery"].default.lease + 30
 
 
-def test_gorush_holds_what_the_documented_most_processes_post():
+def test_gorush_queue_holds_all_documented_posts():
     settings = Settings.model_fields["gorush"].default
     queue = yaml.safe_load((FILE.parent / "config" / "gorush.yml").read_text())["core"]["queue_num"]
     [most, each] = re.search(
@@ -256,7 +256,7 @@ def test_prometheus_asks_every_process():
     assert all("metrics" in SERVICES[name]["networks"] for name in names)
 
 
-def test_the_documented_command_pins_all_that_is_not_built_here():
+def test_documented_command_pins_external_images():
     [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "operating" / "deploy.md").read_text())
     assert set(names.split()) == SERVICES.keys() - OURS
 

@@ -47,7 +47,7 @@ def test_a_lake_on_a_volume_is_refused():
         objects(VALUES["keda"], "--set", "pipeline.executors.count=1")
 
 
-def test_as_many_as_wanted_are_made_of_the_size_that_is_wanted():
+def test_executors_have_the_requested_number_and_size():
     found = settings()
     image = next(container["image"] for _, _, _, container in jobs())
     assert found["spark.executor.instances"] == "3"

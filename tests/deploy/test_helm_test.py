@@ -37,7 +37,7 @@ def test_helm_test_looks_at_the_autoscalers_that_there_are():
 
 
 @SETS
-def test_helm_test_may_look_at_the_autoscalers_and_at_nothing_else(name):
+def test_helm_test_may_read_only_autoscalers(name):
     rendered = objects(VALUES[name])
     test = [each for each in rendered if component(each) == "doctor" and each["kind"] != "NetworkPolicy"]
     by_kind = {each["kind"]: each for each in test}
@@ -70,7 +70,7 @@ def test_helm_test_may_look_at_the_autoscalers_and_at_nothing_else(name):
     assert "helm.sh/hook-weight" not in pod["metadata"]["annotations"]
 
 
-def test_helm_test_does_not_ask_for_a_pool_that_is_switched_off():
+def test_helm_test_skips_disabled_pools():
     rendered = objects(VALUES["hpa"], "--set", "components.query.enabled=false")
     [rules] = [each["rules"] for each in rendered if each["kind"] == "Role"]
     assert set(rules[0]["resourceNames"]) == AUTOSCALERS["hpa"] - {"wakupush-query"}

@@ -75,7 +75,7 @@ def test_jobs_that_fetch_reach_the_node():
         assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
 
 
-def test_flower_metrics_and_the_webhook_are_closed_to_the_outside():
+def test_flower_metrics_and_webhook_are_internal():
     closed, open_ = policies("minimal"), policies("keda")
     for process in REACHES:
         assert "ingress" not in closed[process]
@@ -112,7 +112,7 @@ def test_all_our_processes_may_be_let_out_besides():
     assert let_out == REACHES.keys() - {"flower"}
 
 
-def test_what_speaks_to_the_world_does_not_reach_the_cluster():
+def test_external_egress_excludes_the_cluster():
     found = policies("trial")
     for part in ("gorush", "node"):
         world = next(rule for rule in found[part]["egress"] if "ipBlock" in rule["to"][0])

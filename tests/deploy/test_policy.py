@@ -133,7 +133,7 @@ DATABASES = {
 
 
 @pytest.mark.parametrize("name", ["hpa", "keda"])
-def test_jobs_of_the_pipeline_have_the_volumes_that_they_need(name):
+def test_pipeline_jobs_have_their_volumes(name):
     claims = {each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == "PersistentVolumeClaim"}
     jobs = [(each, spec) for each, spec in pod_specs(objects(VALUES[name])) if each["kind"] == "CronJob"]
     assert jobs
@@ -174,7 +174,7 @@ def test_a_lake_in_a_store_has_no_volume():
     }
 
 
-def test_jobs_of_the_pipeline_have_the_databases_that_they_use():
+def test_pipeline_jobs_have_their_databases():
     jobs = {"warm": "warm-topics", "other": "synthesize"}
     more = [
         f"pipeline.jobs.{name}.schedule=0 0 * * *,pipeline.jobs.{name}.args={{pipeline,{command}}}"
@@ -229,7 +229,7 @@ def test_each_process_connects_to_postgres_as_its_own_role():
     assert set(connection_secrets(VALUES["minimal"]).values()) == {"postgres-dsn"}
 
 
-def test_a_bundled_postgres_has_roles_too_if_they_are_given():
+def test_bundled_postgres_can_have_roles():
     found = connection_secrets(VALUES["trial"], "--set", "secrets.postgresFeedback.key=feedback-dsn")
     assert found == {"feedback": "feedback-dsn"}
 

@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from deploy.supply import audit
-from deploy.supply.audit import Accepted, AuditError, Hole
+from deploy.supply.audit import AuditError, Exemption, Vulnerability
 from deploy.supply.locks import REQUIREMENTS, Pin, pins
 from deploy.supply.sbom import IMAGES, sbom
 from pipeline.session import JARS
 
 TODAY = dt.date(2026, 11, 22)
-HOLE = Hole(Pin("celery", "5.7.0"), ("PYSEC-0000-1", "CVE-0000-1"), ("5.7.1",))
+HOLE = Vulnerability(Pin("celery", "5.7.0"), ("PYSEC-0000-1", "CVE-0000-1"), ("5.7.1",))
 
 
 def test_pins_are_those_of_every_python_and_system(tmp_path):
@@ -44,7 +44,7 @@ def test_every_line_of_the_locks_is_a_pin_with_a_hash(lock):
 
 
 def accept(until, name="PYSEC-0000-1", package="celery"):
-    return Accepted(id=name, package=package, reason="nobody reaches it", until=until)
+    return Exemption(id=name, package=package, reason="nobody reaches it", until=until)
 
 
 def test_a_known_hole_is_a_fault():
@@ -69,12 +69,12 @@ def test_an_exception_covers_its_own_hole_alone():
 
 
 def test_the_exceptions_are_readable(tmp_path):
-    assert all(each.reason and isinstance(each.until, dt.date) for each in audit.accepted())
+    assert all(each.reason and isinstance(each.until, dt.date) for each in audit.exemptions())
     file = tmp_path / "accepted.toml"
     # The example that the file gives.
     example = audit.ACCEPTED.read_text().split("#\n", 1)[1]
     file.write_text(re.sub(r"^# ?", "", example, flags=re.MULTILINE))
-    [found] = audit.accepted(file)
+    [found] = audit.exemptions(file)
     assert found.id == "PYSEC-2026-1"
     assert found.until == dt.date(2027, 1, 31)
 
@@ -158,7 +158,7 @@ def test_without_its_service_the_audit_fails():
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_a_bill_of_materials_names_what_the_image_is_locked_to(image):
+def test_bill_of_materials_lists_the_locked_packages(image):
     text = sbom(image)
     content = json.loads(text)
     assert content["bomFormat"] == "CycloneDX"

@@ -106,7 +106,7 @@ def test_tasks_are_told_while_spark_is_at_them(spark):
     assert len(set(of_the_first_stage)) > 2
 
 
-def test_jars_of_the_folder_are_used_and_missing_ones_named(make_settings, tmp_path):
+def test_jars_come_from_the_folder(make_settings, tmp_path):
     here, there = (make_settings(jars=tmp_path, warehouse=where).pipeline for where in (str(tmp_path), "s3://bucket"))
     names = [f"{name}-{version}.jar" for _, name, version in (each.split(":") for each in session.JARS)]
     for name in names[:2]:

@@ -54,10 +54,10 @@ def export(warehouse: Warehouse = None) -> None:
         from pipeline.events import export as exporting
 
     with _job("events", warehouse, lake=True) as (spark, settings, progress):
-        done = exporting.run(spark, settings, progress)
-    typer.echo(f"{done.rows} events taken over in {done.steps} steps")
-    if done.forgotten_keys:
-        typer.echo(f"{done.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
+        totals = exporting.run(spark, settings, progress)
+    typer.echo(f"{totals.rows} events taken over in {totals.steps} steps")
+    if totals.forgotten_keys:
+        typer.echo(f"{totals.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
 
 
 @app.command()
@@ -77,12 +77,12 @@ def tidy(
         from pipeline.events import tidy as tidying
 
     with _job("tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
-        done = tidying.run(spark, settings, without or [])
-    typer.echo(f"{done.compacted} files put together, {done.deleted} deleted")
-    if done.forgotten:
-        typer.echo(f"{done.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
-    if done.without:
-        typer.echo(f"{done.without} events are out of the lake with their files")
+        totals = tidying.run(spark, settings, without or [])
+    typer.echo(f"{totals.compacted} files put together, {totals.deleted} deleted")
+    if totals.forgotten:
+        typer.echo(f"{totals.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
+    if totals.without:
+        typer.echo(f"{totals.without} events are out of the lake with their files")
 
 
 @app.command()
@@ -97,8 +97,8 @@ def report(
 
     days = _days(first, last, 28)
     with _job("tables", warehouse, lake=True) as (spark, settings, progress):
-        written = reporting.run(spark, settings, *days, progress)
-    typer.echo(f"{written.events or 'too few'} events of {written.first} to {written.last}: {written.page}")
+        result = reporting.run(spark, settings, *days, progress)
+    typer.echo(f"{result.events or 'too few'} events of {result.first} to {result.last}: {result.page}")
 
 
 @app.command()
@@ -148,16 +148,16 @@ def fetch_archive(
         from pipeline.archive import fetch
     settings = _settings()
     with _bar("hours of a shard") as progress:
-        done = fetch.run(settings, _since(since), progress)
+        totals = fetch.run(settings, _since(since), progress)
     typer.echo(
-        f"{done.messages} messages of {done.hours - done.failed} hours of a shard fetched;"
-        f" {done.kept} were complete already"
+        f"{totals.messages} messages of {totals.hours - totals.failed} hours of a shard fetched;"
+        f" {totals.complete_before} were complete already"
     )
-    if done.malformed:
-        typer.echo(f"{done.malformed} messages could not be read", err=True)
-    if done.failed:
+    if totals.malformed:
+        typer.echo(f"{totals.malformed} messages could not be read", err=True)
+    if totals.failed:
         typer.echo(
-            f"{done.failed} hours of a shard could not be fetched; run it again. The first: {done.error}", err=True
+            f"{totals.failed} hours of a shard could not be fetched; run it again. The first: {totals.error}", err=True
         )
         raise typer.Exit(1)
 
@@ -195,8 +195,8 @@ def warm_topics() -> None:
         from pipeline.archive import warm
 
     with _job("keys") as (spark, settings, progress):
-        stored = warm.run(spark, settings, progress)
-    typer.echo(f"{stored} keys derived and stored")
+        count = warm.run(spark, settings, progress)
+    typer.echo(f"{count} keys derived and stored")
 
 
 @app.command()
@@ -263,10 +263,10 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
     with progress_bar(what) as progress:
         task = progress.add_task(what, total=None)
 
-        def show(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
+        def show(count: int, total: int) -> None:
+            progress.update(task, completed=count, total=total)
             if progress.disable:
-                progress.console.print(f"{done} of {total} {what}")
+                progress.console.print(f"{count} of {total} {what}")
 
         yield show
 

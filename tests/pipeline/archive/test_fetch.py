@@ -86,8 +86,8 @@ def test_everything_of_ours_and_nothing_else(node, settings_of):
     topic = next(iter(ours.values())).content_topic
     late = publish(node, SHARD, [WakuMessage(payload=b"x", content_topic=topic, timestamp=time.time_ns())])
     again = run(settings)
-    assert again.kept >= 4
-    assert again.hours + again.kept == fetched.hours
+    assert again.complete_before >= 4
+    assert again.hours + again.complete_before == fetched.hours
     assert stored(settings).keys() == (ours | late).keys()
 
 

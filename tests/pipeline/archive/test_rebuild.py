@@ -274,7 +274,7 @@ def test_no_secret_leaves_the_executors(server, spark):
         ],
     )
     frame = spark.read.parquet(*map(str, server.archive.files())).mapInArrow(
-        partial(rebuild._open, job), from_arrow_schema(rebuild._OPENED)
+        partial(rebuild._open, job), from_arrow_schema(rebuild._CONTENT_SCHEMA)
     )
     opened = [row.asDict() for row in frame.collect()]
     assert {row["outcome"] for row in opened} == {"registration", "segment"}

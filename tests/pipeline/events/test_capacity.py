@@ -63,7 +63,7 @@ def test_enough_is_the_least_that_is_enough(messages, wait):
     assert count == 1 or percentile(play(seconds, lambda _: count - 1, asked, 1), 0.99) > wait
 
 
-def test_no_number_of_processes_is_enough_for_what_cannot_be():
+def test_unreachable_latency_has_no_process_count():
     with pytest.raises(PipelineError, match="more than"):
         enough([second(0, 1e9)], question(wait=0.01), 1)
 
@@ -159,7 +159,7 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
     plan = capacity.run(spark, settings, days, asked, ignore)
     assert [pool.queue for pool in plan.pools] == ["registration", "query", "dispatch"]
     for pool in plan.pools:
-        assert pool.tested is not None
+        assert pool.p99_wait is not None
         assert pool.late < 0.03, pool
     dispatch = plan.pools[-1]
     assert max(dispatch.processes.values()) > min(dispatch.processes.values())

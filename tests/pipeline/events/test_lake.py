@@ -176,7 +176,7 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
     assert lake.state().mark == mark(1)
 
 
-def test_an_error_that_no_file_is_to_blame_for_stays_what_it_is(lake):
+def test_errors_without_damaged_files_are_unchanged(lake):
     append(lake, [("attempt", DAY, 1)])
     with pytest.raises(lakes.PySparkException), lake.naming_damage():
         lake.events().selectExpr("1 / (attempt - 1)").collect()
@@ -212,7 +212,7 @@ def test_keys_last_for_their_period_and_are_gone_after_it(tmp_path):
     assert keys.forget(over - timedelta(days=1)) == 0
     assert keys.forget(over) == 1
     # What comes later still gets no key again, so nothing can be joined to what is in the lake.
-    assert keys.of([begin], over, known=frozenset({2900})) == {}
+    assert keys.of([begin], over, lake_periods=frozenset({2900})) == {}
     # Unless the lake has nothing of it: a key for this run alone, the same in each of its steps.
     passing = keys.of([begin], over)
     assert passing == keys.of([begin], over)

@@ -162,7 +162,7 @@ def test_every_report_counts_whole_periods(spark, exported, dsn, make_settings, 
 
 
 @pytest.mark.long
-def test_reports_are_forgotten_when_the_lake_forgets_their_days(spark, exported, dsn, make_settings):
+def test_reports_expire_with_their_days(spark, exported, dsn, make_settings):
     settings = make_settings(
         exported.postgres.dsn.get_secret_value(),
         warehouse=exported.pipeline.warehouse,

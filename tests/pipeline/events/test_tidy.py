@@ -137,9 +137,9 @@ def test_tables_of_reports_are_tidied_too(spark, exported, settings, monkeypatch
     assert lake.spark.table(table).count() == rows
 
 
-def test_who_writes_keeps_tidy_out_and_tidy_keeps_others_out(spark, settings):
+def test_tidy_and_writers_exclude_each_other(spark, settings):
     with catalog.alone(settings):
         for run in (lambda: tidy.run(spark, settings, []), lambda: export.run(spark, settings, ignore)):
             with pytest.raises(PipelineError, match="another run is writing"):
                 run()
-    assert tidy.run(spark, settings, []) == tidy.Tidied(compacted=0, deleted=0, forgotten=0, without=0)
+    assert tidy.run(spark, settings, []) == tidy.TidyTotals(compacted=0, deleted=0, forgotten=0, without=0)
