@@ -113,10 +113,10 @@ def _end(settlement: Settlement | None) -> None:
     if settlement is None:
         raise Ignore
     if settlement.failure is not None:
-        failed = AttemptFailed(settlement.failure.label)
+        error = AttemptFailed(settlement.failure.label)
         if settlement.state is DeliveryState.PENDING:
-            raise Retry(exc=failed)
-        raise failed
+            raise Retry(exc=error)
+        raise error
 
 
 def _add_feedback_task(app: Celery, process: _Process) -> None:

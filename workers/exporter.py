@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from redis import RedisError
 
-from wakupush.postgres.backlog import waiting
+from wakupush.postgres.backlog import count_deliveries
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
@@ -53,9 +53,9 @@ class BacklogCollector(Collector):
         """Set the gauges anew, and say which sources answered."""
         for gauge in metrics.EXPORTER:
             gauge.clear()
-        results = {source: _answers(source, read) for source, read in self._sources.items()}
-        for source, answered in results.items():
-            metrics.EXPORTER_UP.labels(source).set(answered)
+        results = {source: _answers(source, look) for source, look in self._sources.items()}
+        for source, is_up in results.items():
+            metrics.EXPORTER_UP.labels(source).set(is_up)
         return results
 
     def check(self) -> probes.Checks:
@@ -80,7 +80,7 @@ class BacklogCollector(Collector):
             **timeouts(self._dsn, connect=PATIENCE, statement=PATIENCE),
         ) as connection:
             end_if_outdated(connection)
-            backlogs = waiting(connection)
+            backlogs = count_deliveries(connection)
         for deliveries in backlogs:
             platform = deliveries.platform.label
             metrics.DELIVERIES_PENDING.labels(platform).set(deliveries.pending)
@@ -89,9 +89,9 @@ class BacklogCollector(Collector):
             metrics.DELIVERIES_POSTING.labels(platform).set(deliveries.posting)
 
 
-def _answers(source: str, read: Callable[[], None]) -> bool:
+def _answers(source: str, look: Callable[[], None]) -> bool:
     try:
-        read()
+        look()
     except (RedisError, psycopg.Error) as error:
         log.warning("source_failed", source=source, error=type(error).__name__)
         return False

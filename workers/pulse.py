@@ -27,24 +27,24 @@ class Pulse:
     """What was noted, in monotonic seconds."""
 
     #: Since when there has been a connection to Redis; None while there is none.
-    connected: float | None = None
+    connected_at: float | None = None
     #: The last turn of the event loop, and the last time that Redis was asked for a task.
-    turned: float = 0.0
-    asked: float = 0.0
+    turned_at: float = 0.0
+    asked_at: float = 0.0
 
     def healthy(self) -> probes.Checks:
         """Return whether a restart would not help the worker. It counts as healthy while it tries to reach Redis."""
-        if self.connected is None:
+        if self.connected_at is None:
             return {"event loop": True, "consumer": True}
         now = time.monotonic()
         return {
-            "event loop": now - max(self.turned, self.connected) < STUCK_SECONDS,
-            "consumer": now - max(self.asked, self.connected) < DEAF_SECONDS,
+            "event loop": now - max(self.turned_at, self.connected_at) < STUCK_SECONDS,
+            "consumer": now - max(self.asked_at, self.connected_at) < DEAF_SECONDS,
         }
 
     def ready(self) -> probes.Checks:
         """Return whether the worker takes tasks, or will when one of its processes is free."""
-        return {"connected": self.connected is not None, **self.healthy()}
+        return {"connected": self.connected_at is not None, **self.healthy()}
 
 
 class Noting(bootsteps.StartStopStep):
@@ -56,16 +56,16 @@ class Noting(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         """Note from now on."""
-        self.pulse.connected = time.monotonic()
+        self.pulse.connected_at = time.monotonic()
         # Celery cancels it when the connection ends.
         parent.timer.call_repeatedly(NOTE_SECONDS, self._note, (parent,))
 
     def stop(self, parent: Any) -> None:  # noqa: ARG002 - the name and arguments are Celery's
         """Note that the connection has ended."""
-        self.pulse.connected = None
+        self.pulse.connected_at = None
 
     def _note(self, parent: Any) -> None:
-        self.pulse.turned = time.monotonic()
+        self.pulse.turned_at = time.monotonic()
         # kombu shows this nowhere else; a test with a real worker fails if this attribute goes away.
         sent_at: float | None = parent.task_consumer.channel._brpop_sent_at  # noqa: SLF001
-        self.pulse.asked = sent_at or 0.0
+        self.pulse.asked_at = sent_at or 0.0

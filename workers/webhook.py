@@ -70,8 +70,8 @@ class FeedbackReceiver:
         return Answer(_STATUS[result])
 
     def _result(self, request: Request) -> FeedbackResult:
-        sent = request.headers.get(SECRET_HEADER, "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(sent, self._secret):
+        secret = request.headers.get(SECRET_HEADER, "").encode(errors="surrogateescape")
+        if not hmac.compare_digest(secret, self._secret):
             return FeedbackResult.FORBIDDEN
         try:
             body = request.read(MOST_BYTES)

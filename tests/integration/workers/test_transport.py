@@ -31,7 +31,7 @@ def channel(server):
 
 
 @pytest.mark.parametrize("end", [Message.ack, Message.reject, Message.requeue])
-def test_a_message_whose_end_redis_has_not_heard_of_frees_its_place_and_comes_back(server, channel, end):
+def test_unacknowledged_message_returns_and_frees_its_slot(server, channel, end):
     message = QUEUE(channel).get()
     assert not channel.qos.can_consume()
     server.kill()

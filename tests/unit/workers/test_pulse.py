@@ -35,12 +35,12 @@ def test_a_worker_without_redis_is_healthy_and_not_ready(now):
     ],
 )
 def test_a_connected_worker(now, turned, asked, checks):
-    noted = Pulse(connected=now[0] - 1e6, turned=now[0] - turned, asked=now[0] - asked)
+    noted = Pulse(connected_at=now[0] - 1e6, turned_at=now[0] - turned, asked_at=now[0] - asked)
     assert tuple(noted.healthy().values()) == checks
 
 
 def test_a_worker_that_has_just_connected_gets_time(now):
-    assert all(Pulse(connected=now[0] - 1).ready().values())
+    assert all(Pulse(connected_at=now[0] - 1).ready().values())
 
 
 def test_beat(now):
