@@ -49,8 +49,8 @@ def main() -> None:
         sys.exit(130)
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
+def _print_version(*, is_asked: bool) -> None:
+    if is_asked:
         from importlib.metadata import version
 
         typer.echo(f"wakupush {version('wakupush')}")

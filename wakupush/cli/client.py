@@ -229,7 +229,7 @@ def status(context: typer.Context) -> None:
 
     async def work(session: _Session) -> Exit:
         enrolments = session.client.registration.enrolments
-        _show(context.obj, [_enrolment(each) for each in enrolments])
+        _show(context.obj, [_enrolment(enrolment) for enrolment in enrolments])
         if not enrolments:
             complain("nothing is registered")
         return Exit.DONE
@@ -256,7 +256,7 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
     """Advertise the servers on the contact code topic."""
 
     async def work(session: _Session) -> Exit:
-        if not any(each.status == "registered" for each in session.client.registration.enrolments):
+        if not any(enrolment.status == "registered" for enrolment in session.client.registration.enrolments):
             complain("nothing is registered")
             return Exit.REFUSED
         session.client.advertise()
@@ -299,7 +299,7 @@ def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
         ways = _ways(acquaintances, since=start)
         _show(context.obj, ways)
         reachable = {way["user"] for way in ways}
-        unknown = [str(each.user) for each in acquaintances if str(each.user) not in reachable]
+        unknown = [str(acquaintance.user) for acquaintance in acquaintances if str(acquaintance.user) not in reachable]
         if not unknown:
             return Exit.DONE
         complain(f"no server knows a device of {', '.join(unknown)}")
@@ -352,18 +352,18 @@ def send(
         _show(
             context.obj,
             [
-                {"user": str(each.user), "installation_id": each.installation_id, "result": each.result.value}
-                for each in targets
+                {"user": str(target.user), "installation_id": target.installation_id, "result": target.result.value}
+                for target in targets
             ],
         )
-        notified = {each.user for each in targets}
-        unknown = [user for user in keys if session.client.acquaintance(user).user not in notified]
+        users = {target.user for target in targets}
+        unknown = [user for user in keys if session.client.acquaintance(user).user not in users]
         if unknown:
             if session.unsent is not None:
                 return Exit.NO_ANSWER
             complain(f"no server knows a device of {', '.join(map(str, unknown))}")
             return Exit.REFUSED
-        results = {each.result for each in targets}
+        results = {target.result for target in targets}
         if results == {Result.ACCEPTED}:
             return Exit.DONE
         return Exit.NO_ANSWER if results <= {Result.ACCEPTED, Result.FAILED} else Exit.REFUSED
@@ -409,8 +409,8 @@ class _Session:
         self.infos = 0
         self.unsent: str | None = None
 
-    def happened(self, event: Event) -> None:
-        """Take note of an event."""
+    def note(self, event: Event) -> None:
+        """Note what an event says about advertising, and hand the event on."""
         from wakupush.client.events import Advertised, Unsent
 
         match event:
@@ -428,11 +428,13 @@ async def _settle(session: _Session, seconds: float, servers: Collection[PublicK
     is_settled = await session.client.wait_until_settled(seconds, servers)
     is_advertised = await session.client.wait_until_advertised(seconds)
     enrolments = session.client.registration.enrolments
-    _show(session.common, [_enrolment(each) for each in enrolments])
-    for each in enrolments:
-        if not each.wanted and each.status is not Status.UNREGISTERED:
-            complain(f"{each.server} has not said yet that nothing is registered there; later commands ask again")
-    if any(each.status is Status.REFUSED for each in enrolments if servers is None or each.server in servers):
+    _show(session.common, [_enrolment(enrolment) for enrolment in enrolments])
+    for enrolment in enrolments:
+        if not enrolment.wanted and enrolment.status is not Status.UNREGISTERED:
+            complain(f"{enrolment.server} has not said yet that nothing is registered there; later commands ask again")
+    if any(
+        enrolment.status is Status.REFUSED for enrolment in enrolments if servers is None or enrolment.server in servers
+    ):
         return Exit.REFUSED
     if not is_advertised:
         complain("it could not be advertised in time")
@@ -497,7 +499,7 @@ async def _with_client(
                 file.account(str(key.public_key)),
                 Config(anonymous=common.anonymous),
                 history=History(common.nodes[0], common.shard),
-                on_event=session.happened,
+                on_event=session.note,
             )
         except ValueError as error:
             raise UsageError(f"{error}; use another --state or key to start anew") from None
@@ -529,27 +531,27 @@ def _transport(common: _Common) -> RelayTransport | LightTransport:
     return LightTransport(first, [common.shard], others=others)
 
 
-def _enrolment(each: Enrolment) -> dict[str, Any]:
+def _enrolment(enrolment: Enrolment) -> dict[str, Any]:
     return {
-        "server": str(each.server),
-        "status": each.status.value,
-        "version": each.version,
-        "error": None if each.error is None else each.error.name,
+        "server": str(enrolment.server),
+        "status": enrolment.status.value,
+        "version": enrolment.version,
+        "error": None if enrolment.error is None else enrolment.error.name,
     }
 
 
-def _ways(known: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
+def _ways(acquaintances: Sequence[Acquaintance], since: float = 0.0) -> list[dict[str, Any]]:
     """Return the ways to notify users that were learned since a time and may be used, without the tokens."""
     now = time.time()
     return [
         {
-            "user": str(each.user),
+            "user": str(acquaintance.user),
             "installation_id": way.installation_id,
             "server": str(way.server),
             "version": way.version,
         }
-        for each in known
-        for way in each.usable(now)
+        for acquaintance in acquaintances
+        for way in acquaintance.usable(now)
         if way.learned_at >= since
     ]
 

@@ -43,7 +43,7 @@ def _select(*, reason: str | None, choice: str | None, since: datetime | None, u
 
     return Selection(
         reason=failure_of(reason) if reason else None,
-        platform=next((each for each in Platform if each.label == choice), None),
+        platform=next((platform for platform in Platform if platform.label == choice), None),
         since=since,
         until=until,
     )
@@ -102,7 +102,7 @@ app = group(
         retry_help="Send dead letters again: they are due at once; attempts and time to live start over.",
         drop_help="Delete dead letters with their content, for good.",
         retry_verb="send again",
-        retry_done="will be sent again",
+        retry_outcome="will be sent again",
         columns={
             "ended": "finished_at",
             "platform": "platform",

@@ -23,8 +23,8 @@ def demo(
     """Run the whole server on embedded parts, send it messages, and show what happens."""
     from wakupush import devnet
 
-    if missing := devnet.missing_parts():
-        raise UsageError(f"the demo needs {', '.join(missing)}: install wakupush[devnet]")
+    if parts := devnet.missing_parts():
+        raise UsageError(f"the demo needs {', '.join(parts)}: install wakupush[devnet]")
     from wakupush.devnet.demo import timeline
 
     if recording is None and RECORDING.exists():
@@ -52,8 +52,8 @@ def dev(
     from wakupush.runtime.settings import load_settings
     from wakupush.server.engine.identity import load_identity
 
-    if missing := devnet.missing_parts():
-        raise UsageError(f"dev needs {', '.join(missing)}: install wakupush[devnet]")
+    if parts := devnet.missing_parts():
+        raise UsageError(f"dev needs {', '.join(parts)}: install wakupush[devnet]")
     from wakupush.devnet.demo import dev as in_foreground
     from wakupush.devnet.demo.stack import External
 

@@ -92,7 +92,7 @@ app = group(
         ),
         drop_help="Delete quarantined messages for good.",
         retry_verb="retry",
-        retry_done="will be handled again",
+        retry_outcome="will be handled again",
         columns={
             "since": "quarantined_at",
             "queue": "queue",

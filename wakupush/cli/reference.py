@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from wakupush.protocol.identity import Identity
     from wakupush.runtime.settings import Settings
-    from wakupush.takeover.comparing import Found
+    from wakupush.takeover.comparing import DifferingInstallation
     from wakupush.takeover.rows import RowReport
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
@@ -88,7 +88,7 @@ def import_reference(
         open_postgres() as (settings, connection),
     ):
         theirs = identity.their_key(reference, config)
-        ours = identity.agreed(theirs, settings, identity_out)
+        ours = identity.agree(theirs, settings, identity_out)
         if identity_out is not None and is_writing:
             identity.write(theirs, identity_out)
         if database.is_journal_missing(path):
@@ -120,7 +120,7 @@ def export_reference(
     with open_postgres() as (settings, connection):
         identity = load_identity(settings)
         with _bar("rows", sum(takeover.count(connection))) as progress:
-            exported = exporting.run(
+            totals = exporting.run(
                 path,
                 _password(password_file),
                 connection,
@@ -129,12 +129,12 @@ def export_reference(
                 kdf_iterations=kdf_iterations or database.KDF_ITERATIONS,
             )
     if as_json:
-        typer.echo(json.dumps(asdict(exported) | {"not_kept": exporting.NOT_KEPT}))
+        typer.echo(json.dumps(asdict(totals) | {"not_kept": exporting.NOT_KEPT}))
     else:
-        _print_totals(asdict(exported))
+        _print_totals(asdict(totals))
         typer.echo("what is not in it:")
-        for each in exporting.NOT_KEPT:
-            typer.echo(f"- {each}")
+        for item in exporting.NOT_KEPT:
+            typer.echo(f"- {item}")
 
 
 def _take(
@@ -158,10 +158,10 @@ def _take(
             tell=_tell_json if as_json else _tell,
             progress=progress,
         )
-        imported = importing.run(job)
+        result = importing.run(job)
     if not dry:
         _watch(connection, settings)
-    totals = asdict(imported) | {"dry_run": dry, "server": str(identity.public_key)}
+    totals = asdict(result) | {"dry_run": dry, "server": str(identity.public_key)}
     if as_json:
         typer.echo(json.dumps(totals))
     else:
@@ -183,7 +183,7 @@ def _compare(
             LIMITS,
             settings.limits.installations_per_key,
         ):
-            for difference in step.found:
+            for difference in step.differences:
                 kinds[difference.kind] += 1
                 _tell_difference(difference, as_json=as_json)
             if step.requests_missing:
@@ -226,22 +226,22 @@ def _password(file: Path | None) -> str | None:
 
 def _tell(report: RowReport) -> None:
     verb = "taken all the same" if report.taken else "refused"
-    typer.echo(f"{report.reason}: {_named(report.key_hash, report.installation_id)} (row {report.rowid}), {verb}")
+    typer.echo(f"{report.reason}: {_name(report.key_hash, report.installation_id)} (row {report.rowid}), {verb}")
 
 
 def _tell_json(report: RowReport) -> None:
     typer.echo(json.dumps(asdict(report)))
 
 
-def _tell_difference(difference: Found, *, as_json: bool) -> None:
+def _tell_difference(difference: DifferingInstallation, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(difference)))
     else:
         details = f": {', '.join(difference.details)}" if difference.details else ""
-        typer.echo(f"{difference.kind}: {_named(difference.key_hash, difference.installation_id)}{details}")
+        typer.echo(f"{difference.kind}: {_name(difference.key_hash, difference.installation_id)}{details}")
 
 
-def _named(key_hash: str | None, installation_id: str | None) -> str:
+def _name(key_hash: str | None, installation_id: str | None) -> str:
     """Return a name of an installation to print. A stranger chose its id, which can contain any characters."""
     user = f"user {key_hash[:16]}…" if key_hash else "no user"
     return f"{user}, installation {ascii(installation_id)[1:-1] if installation_id else 'without an id'}"
@@ -261,4 +261,4 @@ def _print_totals(totals: Any) -> None:
 def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with progress_bar(what) as progress:
         task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, advance=done)
+        yield lambda steps: progress.update(task, advance=steps)

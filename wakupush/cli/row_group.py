@@ -101,7 +101,7 @@ class Rows(Generic[R, S]):
     drop_help: str
     #: What `retry` asks to do, and has done.
     retry_verb: str
-    retry_done: str
+    retry_outcome: str
     #: Headings of a table and their facts.
     columns: dict[str, str]
     facts: Callable[[R], dict[str, Any]]
@@ -165,10 +165,10 @@ def group(rows: Rows[R, S]) -> typer.Typer:
             selection = _select(
                 rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
             )
-            chosen = _choose(rows, connection, selection, keys, every=every)
-            total = rows.store().count(connection, chosen)
-            with rows.retry(settings, connection, chosen) as step:
-                _change(rows, total, step, ask=every and not yes, verb=rows.retry_verb, done=rows.retry_done)
+            selection = _choose(rows, connection, selection, keys, every=every)
+            total = rows.store().count(connection, selection)
+            with rows.retry(settings, connection, selection) as step:
+                _change(rows, total, step, ask=every and not yes, verb=rows.retry_verb, outcome=rows.retry_outcome)
 
     def drop(
         keys: list[str] | None = None,
@@ -184,10 +184,10 @@ def group(rows: Rows[R, S]) -> typer.Typer:
             selection = _select(
                 rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
             )
-            chosen = _choose(rows, connection, selection, keys, every=every)
-            step = partial(rows.store().drop, connection, chosen)
-            total = rows.store().count(connection, chosen)
-            _change(rows, total, step, ask=every and not yes, verb="delete", done="deleted")
+            selection = _choose(rows, connection, selection, keys, every=every)
+            step = partial(rows.store().drop, connection, selection)
+            total = rows.store().count(connection, selection)
+            _change(rows, total, step, ask=every and not yes, verb="delete", outcome="deleted")
 
     helps: dict[Callable[..., None], str] = {
         list_: f"List {rows.several}, the newest first; with --json one object a line.",
@@ -253,25 +253,25 @@ def _find(rows: Rows[R, S], connection: Connection, prefixes: list[str]) -> list
     return keys
 
 
-def _change(rows: Rows[R, S], total: int, step: Step, *, ask: bool, verb: str, done: str) -> NoReturn:
+def _change(rows: Rows[R, S], total: int, step: Step, *, ask: bool, verb: str, outcome: str) -> NoReturn:
     """Change the selected rows in chunks, each with its own commit; print how many there were and exit."""
     from rich.console import Console
     from rich.progress import Progress
 
     if total and ask:
         typer.confirm(f"{verb} {total} {rows.several}?", abort=True, err=True)
-    changed, last = 0, None
+    count, last = 0, None
     with Progress(console=Console(stderr=True), disable=total <= PROGRESS_ROWS) as progress:
-        task = progress.add_task(done, total=total)
+        task = progress.add_task(outcome, total=total)
         while chunk := step(last):
-            changed += len(chunk)
+            count += len(chunk)
             last = chunk[-1]
-            progress.update(task, completed=changed)
-    _end(rows, changed, done)
+            progress.update(task, completed=count)
+    _end(rows, count, outcome)
 
 
-def _end(rows: Rows[R, S], count: int, done: str) -> NoReturn:
-    typer.echo(f"{count} {rows.several} {done}" if count else f"no {rows.one} matched", err=not count)
+def _end(rows: Rows[R, S], count: int, outcome: str) -> NoReturn:
+    typer.echo(f"{count} {rows.several} {outcome}" if count else f"no {rows.one} matched", err=not count)
     sys.exit(0 if count else NOTHING)
 
 

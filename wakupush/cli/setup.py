@@ -42,18 +42,18 @@ def migrate(
     settings = load(process="migrate")
     try:
         with psycopg.connect(check_dsn(settings.postgres), autocommit=True) as connection:
-            applied = runner.migrate(connection, pre_only=pre_only)
+            names = runner.migrate(connection, pre_only=pre_only)
             maintenance.create_partitions(connection, datetime.now(UTC).date())
-            missing = roles.missing(connection)
+            missing_roles = roles.find_missing(connection)
     except psycopg.Error as error:
         raise UsageError(str(error)) from None
-    for name in applied:
+    for name in names:
         typer.echo(f"applied {name}")
-    if not applied:
+    if not names:
         typer.echo("nothing to do")
-    if missing:
+    if missing_roles:
         typer.echo("for one role per process, an administrator has to run these once, and then `migrate` again:")
-        for role in missing:
+        for role in missing_roles:
             typer.echo(f"  CREATE ROLE {role};")
 
 

@@ -29,7 +29,7 @@ LINE_LIMIT = 2 * 1024 * 1024
 #: Failures in a row after which the command stops.
 PATIENCE = 10
 #: How many reasons are shown at most.
-SHOWN = 5
+MOST_REASONS = 5
 
 #: A message's fields in the vectors, by their names in the REST API.
 _VECTOR_FIELDS = {
@@ -47,7 +47,7 @@ class ReplayError(UsageError):
     """The file or the node cannot be used; the text says why."""
 
 
-class Recorded(NamedTuple):
+class RecordedMessage(NamedTuple):
     """A message of a file."""
 
     #: For example ``line 7``.
@@ -61,16 +61,16 @@ class Recorded(NamedTuple):
 class ReplayTally:
     """How many messages had each outcome."""
 
-    published: int = 0
-    refused: int = 0
-    failed: int = 0
+    publications: int = 0
+    refusals: int = 0
+    failures: int = 0
     #: Failures since the last answer of the node.
     in_a_row: int = 0
 
     @property
-    def tried(self) -> int:
-        """How many messages were tried."""
-        return self.published + self.refused + self.failed
+    def attempts(self) -> int:
+        """Messages that were sent to the node, whatever it answered."""
+        return self.publications + self.refusals + self.failures
 
 
 def run(
@@ -85,7 +85,7 @@ def run(
     Raises:
         ReplayError: the file or the URL cannot be used; nothing was published.
     """
-    total = sum(recorded.times for recorded in itertools.islice(read(file), limit))
+    total = sum(entry.times for entry in itertools.islice(read(file), limit))
     if not total:
         raise ReplayError(f"{file} holds no message")
     console = Console(highlight=False, soft_wrap=True)
@@ -94,20 +94,20 @@ def run(
     with _connect(waku_url) as node, progress:
         bar = progress.add_task("", total=total)
         start, tally = time.monotonic(), ReplayTally()
-        for recorded in itertools.islice(read(file), limit):
-            message = replace(recorded.message, timestamp=time.time_ns()) if restamp else recorded.message
-            for _ in range(recorded.times):
+        for entry in itertools.islice(read(file), limit):
+            message = replace(entry.message, timestamp=time.time_ns()) if restamp else entry.message
+            for _ in range(entry.times):
                 if rate is not None:
-                    time.sleep(max(0.0, start + tally.tried / rate - time.monotonic()))
-                _publish(node, recorded, message, tally)
-                progress.update(bar, completed=tally.tried)
+                    time.sleep(max(0.0, start + tally.attempts / rate - time.monotonic()))
+                _publish(node, entry, message, tally)
+                progress.update(bar, completed=tally.attempts)
             if tally.in_a_row >= PATIENCE:
                 break
     console.print(_summary(tally, total, time.monotonic() - start))
-    return int(tally.published < total)
+    return int(tally.publications < total)
 
 
-def read(file: Path) -> Iterator[Recorded]:
+def read(file: Path) -> Iterator[RecordedMessage]:
     """Yield the messages of a file, in order.
 
     Raises:
@@ -127,27 +127,27 @@ def _is_scenario(file: Path) -> bool:
     return first == b"{" or b'"steps"' in first
 
 
-def _scenario(file: Path) -> Iterator[Recorded]:
+def _scenario(file: Path) -> Iterator[RecordedMessage]:
     try:
         steps = json.loads(file.read_bytes())["steps"]
-        numbered = list(enumerate(steps, 1))
+        numbered_steps = list(enumerate(steps, 1))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ReplayError(f"{file} is neither a scenario nor JSON lines") from None
-    for number, step in numbered:
+    for number, step in numbered_steps:
         place = f"step {number}"
         try:
             place += f" ({step['name']})"
-            sends, times = [each["waku_message"] for each in step["send"]], step["deliver_times"]
+            sends, times = [item["waku_message"] for item in step["send"]], step["deliver_times"]
             fields = [{name: send[vector] for name, vector in _VECTOR_FIELDS.items()} for send in sends]
         except (KeyError, TypeError, IndexError):
             raise ReplayError(f"{file}, {place}: not a step of a scenario") from None
         if type(times) is not int or times < 0:
             raise ReplayError(f"{file}, {place}: deliver_times is not a number")
-        for position, each in enumerate(fields, 1):
-            yield _recorded(file, f"{place}, message {position}", each)._replace(times=times)
+        for position, values in enumerate(fields, 1):
+            yield _entry(file, f"{place}, message {position}", values)._replace(times=times)
 
 
-def _lines(file: Path) -> Iterator[Recorded]:
+def _lines(file: Path) -> Iterator[RecordedMessage]:
     with file.open("rb") as stream:
         for number in itertools.count(1):
             line = stream.readline(LINE_LIMIT + 1)
@@ -162,16 +162,16 @@ def _lines(file: Path) -> Iterator[Recorded]:
                 value = json.loads(line)
             except (ValueError, RecursionError):
                 raise ReplayError(f"{file}, {place}: not JSON") from None
-            yield _recorded(file, place, value)
+            yield _entry(file, place, value)
 
 
-def _recorded(file: Path, place: str, value: Any) -> Recorded:
+def _entry(file: Path, place: str, value: Any) -> RecordedMessage:
     try:
         message = decode_message(value)
         pubsub_topic = value.get("pubsubTopic")
         if not isinstance(pubsub_topic, str) or not pubsub_topic or not pubsub_topic.isprintable():
             raise NodeUnreadable("pubsubTopic is not a text")  # noqa: TRY301
-        return Recorded(place, pubsub_topic, message)
+        return RecordedMessage(place, pubsub_topic, message)
     except NodeUnreadable as error:
         raise ReplayError(f"{file}, {place}: {error}") from None
 
@@ -187,28 +187,28 @@ def _connect(waku_url: str) -> WakuNode:
     return node
 
 
-def _publish(node: WakuNode, recorded: Recorded, message: WakuMessage, tally: ReplayTally) -> None:
+def _publish(node: WakuNode, entry: RecordedMessage, message: WakuMessage, tally: ReplayTally) -> None:
     """Publish a message and count the outcome; the first reasons why the node did not take one are shown."""
     try:
-        publish_with_retry(node, recorded.pubsub_topic, message)
+        publish_with_retry(node, entry.pubsub_topic, message)
     except NodeError as error:
         if isinstance(error, NodeRefused):
-            tally.refused += 1
+            tally.refusals += 1
             tally.in_a_row = 0
         else:
-            tally.failed += 1
+            tally.failures += 1
             tally.in_a_row += 1
-        if tally.refused + tally.failed <= SHOWN:
+        if tally.refusals + tally.failures <= MOST_REASONS:
             complaints = Console(stderr=True, highlight=False, soft_wrap=True)
-            complaints.print(f"{recorded.place}: {type(error).__name__}: {error}", markup=False)
+            complaints.print(f"{entry.place}: {type(error).__name__}: {error}", markup=False)
     else:
-        tally.published += 1
+        tally.publications += 1
         tally.in_a_row = 0
 
 
 def _summary(tally: ReplayTally, total: int, seconds: float) -> str:
-    given_up = f", {total - tally.tried} not tried" if tally.tried < total else ""
+    given_up = f", {total - tally.attempts} not tried" if tally.attempts < total else ""
     return (
-        f"{tally.published} published, {tally.refused} refused, {tally.failed} failed{given_up} "
-        f"in {seconds:.1f} s, {tally.published / max(seconds, 0.001):.0f} per second"
+        f"{tally.publications} published, {tally.refusals} refused, {tally.failures} failed{given_up} "
+        f"in {seconds:.1f} s, {tally.publications / max(seconds, 0.001):.0f} per second"
     )

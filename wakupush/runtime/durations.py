@@ -15,8 +15,8 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: it is not a duration, or longer than `MOST_DAYS`.
     """
-    written = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-    seconds = float(written[1]) * _UNITS[written[2]] if written else float("inf")
+    match = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    seconds = float(match[1]) * _UNITS[match[2]] if match else float("inf")
     if seconds > MOST_DAYS * _UNITS["d"]:
         raise ValueError("not a duration")
     return seconds

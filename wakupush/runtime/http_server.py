@@ -138,10 +138,10 @@ class _Incoming(RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        left = self._ends - time.monotonic()
-        if left <= 0:
+        seconds_left = self._ends - time.monotonic()
+        if seconds_left <= 0:
             raise TimeoutError
-        self._connection.settimeout(left)
+        self._connection.settimeout(seconds_left)
         return self._connection.recv_into(buffer)
 
 

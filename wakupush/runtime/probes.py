@@ -40,9 +40,9 @@ class Probes:
         """
         match request.path:
             case "/healthz":
-                return _checked(self.healthy())
+                return _answer(self.healthy())
             case "/readyz":
-                return _checked(self.ready())
+                return _answer(self.ready())
             case "/metrics":
                 encode, content_type = choose_encoder(request.headers.get("Accept", ""))
                 return Answer(HTTPStatus.OK, content_type, encode(self.registry))
@@ -65,6 +65,6 @@ def serve(port: int, probes: Probes) -> int:
     return server.port
 
 
-def _checked(results: Checks) -> Answer:
+def _answer(results: Checks) -> Answer:
     status = HTTPStatus.OK if all(results.values()) else HTTPStatus.SERVICE_UNAVAILABLE
     return Answer(status, "application/json", json.dumps(results).encode() + b"\n")

@@ -74,7 +74,7 @@ _PUBSUB_TOPIC = re.compile(r"/waku/2/(rs/\d{1,5}/\d{1,5}|[\w-]+/proto)", re.ASCI
 PortOrNone = Annotated[int, Field(ge=-1, le=65_535)]
 
 
-def _parsed(value: object) -> object:
+def _parse(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
@@ -84,13 +84,13 @@ def _parsed(value: object) -> object:
 
 
 #: With `NoDecode`: pydantic-settings would not say which variable is not JSON.
-_FROM_JSON = BeforeValidator(_parsed)
+_FROM_JSON = BeforeValidator(_parse)
 
 
-def _listed(value: object) -> object:
+def _split(value: object) -> object:
     if isinstance(value, str) and not value.startswith("["):
         return (value,)
-    return _parsed(value)
+    return _parse(value)
 
 
 def _http_url(url: str) -> str:
@@ -113,7 +113,7 @@ def _sentinel(address: str) -> str:
 
 SentinelAddress = Annotated[str, AfterValidator(_sentinel)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
-HttpUrls = Annotated[tuple[HttpUrl, ...], Field(min_length=1), NoDecode, BeforeValidator(_listed)]
+HttpUrls = Annotated[tuple[HttpUrl, ...], Field(min_length=1), NoDecode, BeforeValidator(_split)]
 PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
 
 
@@ -533,14 +533,14 @@ def load_settings() -> Settings:
     ours = {name.upper(): name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")}
     unknown = [name for upper, name in ours.items() if not _is_known(upper)]
     if unknown:
-        raise SettingsError("unknown settings: " + ", ".join(map(_meant, unknown)))
+        raise SettingsError("unknown settings: " + ", ".join(map(_suggest, unknown)))
     path = os.environ[ours[FILE_VARIABLE]] if FILE_VARIABLE in ours else None
     values = {} if path is None else {name: value for name, value in _in_file(path).items() if name not in ours}
     try:
-        return Settings(**_nested(values))
+        return Settings(**_nest(values))
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
-        raise SettingsError("; ".join(_problem(each, values.keys(), path) for each in problems)) from None
+        raise SettingsError("; ".join(_problem(problem, values.keys(), path) for problem in problems)) from None
 
 
 def _in_file(path: str) -> dict[str, object]:
@@ -567,26 +567,26 @@ def _in_file(path: str) -> dict[str, object]:
         if name not in groups:
             values[_variable(name)] = value
         elif isinstance(value, dict):
-            values |= {_variable(name, each): inner for each, inner in value.items()}
+            values |= {_variable(name, key): inner for key, inner in value.items()}
         else:
             raise SettingsError(f"{name} in {path}: a table is expected")
     unknown = [name for name in values if name not in _VARIABLES]
     if unknown:
-        keys = ", ".join(_meant(name, _key) for name in unknown)
+        keys = ", ".join(_suggest(name, _key) for name in unknown)
         raise SettingsError(f"unknown settings in {path}: {keys}")
     # Pydantic takes true for 1.
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
 
 
-def _nested(values: dict[str, object]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
+def _nest(values: dict[str, object]) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
     for name, value in values.items():
         group, _, inner = name.removeprefix("WAKUPUSH_").lower().partition("__")
         if inner:
-            nested.setdefault(group, {})[inner] = value
+            groups.setdefault(group, {})[inner] = value
         else:
-            nested[group] = value
-    return nested
+            groups[group] = value
+    return groups
 
 
 def _problem(error: ErrorDetails, in_file: Collection[str], path: str | None) -> str:
@@ -606,15 +606,15 @@ def _key(variable: str) -> str:
     return variable.removeprefix("WAKUPUSH_").lower().replace("__", ".")
 
 
-def _meant(unknown: str, written: Callable[[str], str] = str) -> str:
+def _suggest(unknown: str, spell: Callable[[str], str] = str) -> str:
     like = difflib.get_close_matches(unknown.upper(), _VARIABLES, 1, 0.9)
-    return f"{written(unknown)} (did you mean {written(like[0])}?)" if like else written(unknown)
+    return f"{spell(unknown)} (did you mean {spell(like[0])}?)" if like else spell(unknown)
 
 
 def _variables() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, Group):
-            yield from (_variable(name, each) for each in type(field.default).model_fields)
+            yield from (_variable(name, inner) for inner in type(field.default).model_fields)
         else:
             yield _variable(name)
 

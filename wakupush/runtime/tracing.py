@@ -15,7 +15,7 @@ from wakupush.runtime.settings import SettingsError, TracingSettings
 Attributes = dict[str, str | int | None]
 
 
-class _Opened:
+class _Tracing:
     """What a process opened after its fork."""
 
     provider: TracerProvider | None = None
@@ -51,19 +51,19 @@ def start(settings: TracingSettings, process: str) -> None:
 
     provider = TracerProvider(resource=Resource({"service.name": "wakupush", "wakupush.process": process}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
-    _Opened.provider = provider
+    _Tracing.provider = provider
 
 
 def stop() -> None:
     """Send what is left."""
-    if _Opened.provider is not None:
-        _Opened.provider.shutdown()
-        _Opened.provider = None
+    if _Tracing.provider is not None:
+        _Tracing.provider.shutdown()
+        _Tracing.provider = None
 
 
 def is_on() -> bool:
     """Return whether spans are sent."""
-    return _Opened.provider is not None
+    return _Tracing.provider is not None
 
 
 def record(name: str, trace_id: str, begun: float, ended: float, attributes: Attributes) -> None:
@@ -76,13 +76,13 @@ def record(name: str, trace_id: str, begun: float, ended: float, attributes: Att
         ended: likewise.
         attributes: never a secret.
     """
-    if _Opened.provider is None:
+    if _Tracing.provider is None:
         return
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
     sampled = TraceFlags(TraceFlags.SAMPLED)
     parent = SpanContext(int(trace_id * 2, 16), int(trace_id, 16), is_remote=True, trace_flags=sampled)
-    span = _Opened.provider.get_tracer("wakupush").start_span(
+    span = _Tracing.provider.get_tracer("wakupush").start_span(
         name,
         context=set_span_in_context(NonRecordingSpan(parent)),
         attributes={f"wakupush.{key}": value for key, value in attributes.items() if value is not None},

@@ -40,7 +40,7 @@ class Difference(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DifferingInstallation:
     """A difference."""
 
     kind: Difference
@@ -58,7 +58,7 @@ class ComparedBatch:
 
     #: How many of their rows the batch has; see `wakupush.takeover.database.count`.
     rows: int
-    found: list[Found] = field(default_factory=list)
+    differences: list[DifferingInstallation] = field(default_factory=list)
     requests_missing: int = 0
 
 
@@ -89,11 +89,11 @@ def differences(
     is_ours = database.has_ours(reference)
     for batch in source.rows(reference, most_bytes=limits.registration_bytes, most_installations=most_installations):
         yield ComparedBatch(len(batch), list(_of_theirs(batch, reference, connection, identity, limits)))
-    for changes in source.gone(reference) if is_ours else ():
+    for changes in source.unregistrations(reference) if is_ours else ():
         yield ComparedBatch(len(changes), list(_of_changes(changes, connection, identity, {})))
-    for ids, refused in source.requests(reference):
-        missing = len({each[:REQUEST_ID_BYTES] for each in ids}) - takeover.known_requests(connection, ids)
-        yield ComparedBatch(len(ids) + refused, requests_missing=missing)
+    for ids, refusals in source.requests(reference):
+        missing_count = len({id_[:REQUEST_ID_BYTES] for id_ in ids}) - takeover.known_requests(connection, ids)
+        yield ComparedBatch(len(ids) + refusals, requests_missing=missing_count)
     with connection.transaction():
         for page in takeover.every(connection):
             yield ComparedBatch(0, list(_only_here(page, reference, identity, is_ours=is_ours)))
@@ -101,13 +101,13 @@ def differences(
 
 def _of_theirs(
     batch: Iterable[rows.Row], reference: sqlite3.Connection, connection: Connection, identity: Identity, limits: Limits
-) -> Iterator[Found]:
+) -> Iterator[DifferingInstallation]:
     changes: list[Change] = []
     for row in batch:
         reading = rows.read(row, identity, limits)
         if reading.change is None:
             report = reading.reports[0]
-            yield Found(
+            yield DifferingInstallation(
                 kind=Difference.REFUSED,
                 key_hash=report.key_hash,
                 installation_id=report.installation_id,
@@ -115,20 +115,20 @@ def _of_theirs(
             )
         else:
             changes.append(reading.change)
-    extra = source.known(reference, changes) if database.has_ours(reference) else {}
+    extra = source.extra_columns(reference, changes) if database.has_ours(reference) else {}
     yield from _of_changes(changes, connection, identity, extra)
 
 
 def _of_changes(
     changes: list[Change], connection: Connection, identity: Identity, extra: Mapping[Installation, Mapping[str, Any]]
-) -> Iterator[Found]:
+) -> Iterator[DifferingInstallation]:
     rows_here = takeover.stored_rows(connection, [change.installation for change in changes])
     for change in changes:
         place = change.installation
         difference = _compare(change, rows_here.get(place), identity, extra.get(place, {}))
         if difference:
             kind, details = difference
-            yield Found(
+            yield DifferingInstallation(
                 kind=kind,
                 key_hash=change.installation.key_hash.hex(),
                 installation_id=change.registration.installation_id or None,
@@ -155,11 +155,11 @@ def _differing(
 ) -> tuple[str, ...]:
     """Return the names of the fields that differ; an export of ours has digests of lists instead of these."""
     at_rest = identity.at_rest
-    device, allowed = opening.device(ours, identity), opening.allowed_key_list(ours, identity)
+    device, allowed_keys = opening.device(ours, identity), opening.allowed_key_list(ours, identity)
     return (
         *(name for name in _DEVICE if getattr(theirs, name) != getattr(device, name)),
         *(name for name in _CLEAR if getattr(theirs, name) != getattr(ours, name)),
-        *(("allowed_key_list",) if theirs.allowed_key_list != allowed else ()),
+        *(("allowed_key_list",) if theirs.allowed_key_list != allowed_keys else ()),
         *(
             name
             for name, column in _DIGESTS.items()
@@ -170,7 +170,7 @@ def _differing(
 
 def _only_here(
     page: list[RegistrationRow], reference: sqlite3.Connection, identity: Identity, *, is_ours: bool
-) -> Iterator[Found]:
+) -> Iterator[DifferingInstallation]:
     for key_hash, of_user in groupby(page, key=lambda row: row.installation.key_hash):
         theirs = {
             identity.installation(key_hash, text.decode())
@@ -182,7 +182,9 @@ def _only_here(
         for row in of_user:
             if row.registered and row.installation not in theirs:
                 device = opening.device(row, identity)
-                yield Found(kind=Difference.ONLY_HERE, key_hash=key_hash.hex(), installation_id=device.installation_id)
+                yield DifferingInstallation(
+                    kind=Difference.ONLY_HERE, key_hash=key_hash.hex(), installation_id=device.installation_id
+                )
 
 
 def _is_text(data: bytes) -> bool:

@@ -75,55 +75,55 @@ def run(
         raise TakeoverError(f"{path} cannot be written: {error.strerror}") from None
     try:
         with closing(database.create(path, password, kdf_iterations)) as reference:
-            exported = _write(reference, connection, identity, progress)
+            totals = _write(reference, connection, identity, progress)
     except (sqlite3.Error, module.Error) as error:
         _remove(path)
         raise TakeoverError(f"{path} cannot be written: {type(error).__name__}") from None
     except BaseException:
         _remove(path)
         raise
-    return exported
+    return totals
 
 
 def _remove(path: Path) -> None:
     """Remove an unfinished database and its journal, which has rows too."""
-    for each in (path, path.with_name(f"{path.name}-journal")):
+    for file in (path, path.with_name(f"{path.name}-journal")):
         with suppress(OSError):
-            each.unlink()
+            file.unlink()
 
 
 def _write(
     reference: sqlite3.Connection, connection: Connection, identity: Identity, progress: Callable[[int], None]
 ) -> ExportTotals:
-    done = ExportTotals()
+    totals = ExportTotals()
     reference.executescript(CREATE)
     reference.execute(f"INSERT INTO {IDENTITY} (private_key) VALUES (?)", [identity.private_key.secret])  # noqa: S608
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for page in takeover.every(connection):
-            _write_rows(reference, page, identity, done)
+            _write_rows(reference, page, identity, totals)
             progress(len(page))
         for ids in takeover.requests(connection):
             insert = f"INSERT OR IGNORE INTO {REQUESTS} VALUES (?)"  # noqa: S608 - a name of ours
-            done.requests += reference.executemany(insert, [(id_,) for id_ in ids]).rowcount
+            totals.requests += reference.executemany(insert, [(id_,) for id_ in ids]).rowcount
             progress(len(ids))
     reference.commit()
-    return done
+    return totals
 
 
 def _write_rows(
-    reference: sqlite3.Connection, page: list[RegistrationRow], identity: Identity, done: ExportTotals
+    reference: sqlite3.Connection, page: list[RegistrationRow], identity: Identity, totals: ExportTotals
 ) -> None:
     fitting = [row for row in page if not row.registered or row.version <= MOST_VERSION]
-    done.refused += len(page) - len(fitting)
-    registered = [row for row in fitting if row.registered]
-    done.registered += len(registered)
-    done.unregistered += len(fitting) - len(registered)
+    totals.refused += len(page) - len(fitting)
+    registrations = [row for row in fitting if row.registered]
+    totals.registered += len(registrations)
+    totals.unregistered += len(fitting) - len(registrations)
     reference.executemany(
         f"INSERT INTO {REGISTRATIONS} VALUES (?, ?, ?, ?)",  # noqa: S608 - a name of ours
         [
             (row.installation.key_hash, message.installation_id, row.version, message.SerializeToString())
-            for row in registered
+            for row in registrations
             for message in [_registration(row, identity)]
         ],
     )

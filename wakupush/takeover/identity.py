@@ -32,7 +32,7 @@ def their_key(connection: sqlite3.Connection, config: Path | None) -> PrivateKey
         raise TakeoverError(f"the value in {IDENTITY} is not a private key") from None
 
 
-def agreed(theirs: PrivateKey, settings: Settings, written: Path | None) -> Identity:
+def agree(theirs: PrivateKey, settings: Settings, key_file: Path | None) -> Identity:
     """Return the server's identity, that of the settings; its key has to be that of the database.
 
     Args:
@@ -44,7 +44,7 @@ def agreed(theirs: PrivateKey, settings: Settings, written: Path | None) -> Iden
         TakeoverError: the server has another key, or none.
     """
     try:
-        ours = None if _is_to_come(settings, written) else load_identity(settings)
+        ours = None if _is_to_come(settings, key_file) else load_identity(settings)
         identity = ours or Identity.of(theirs)
         if not is_published(identity, settings):
             raise TakeoverError("WAKUPUSH_PUBLIC_KEY is another server's key: ingest would not listen for this one")
@@ -72,11 +72,11 @@ def write(key: PrivateKey, file: Path) -> None:
         raise TakeoverError(str(error)) from None
 
 
-def _is_to_come(settings: Settings, written: Path | None) -> bool:
-    if written is None or settings.identity_key is not None:
+def _is_to_come(settings: Settings, key_file: Path | None) -> bool:
+    if key_file is None or settings.identity_key is not None:
         return False
     file = settings.identity_key_file
-    return file is None or (file.resolve() == written.resolve() and not file.exists())
+    return file is None or (file.resolve() == key_file.resolve() and not file.exists())
 
 
 def _node_key(config: Path) -> PrivateKey:

@@ -22,7 +22,7 @@ from wakupush.takeover.rows import Row, RowReport
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportTotals:
     """What a run did, or would do in the case of a dry run."""
 
     #: Registrations and unregistrations that are newer than what was stored, or new.
@@ -54,45 +54,45 @@ class Import:
     progress: Callable[[int], None]
 
 
-def run(job: Import) -> Imported:
+def run(job: Import) -> ImportTotals:
     """Take over registrations, unregistrations and ids of handled requests.
 
     Raises:
         TakeoverError: Postgres failed; what was taken until then stays.
     """
-    done = Imported()
+    totals = ImportTotals()
     is_ours = database.has_ours(job.reference)
     try:
         # Requests first, so that no handled request is pushed again to a device that is imported.
-        _take_requests(job, done)
+        _take_requests(job, totals)
         for batch in source.rows(
             job.reference,
             most_bytes=rules.LIMITS.registration_bytes,
             most_installations=job.most_installations,
         ):
-            _take(job, batch, done, is_ours=is_ours)
+            _take(job, batch, totals, is_ours=is_ours)
             job.progress(len(batch))
-        for changes in source.gone(job.reference) if is_ours else ():
-            _load(job, changes, done, is_ours=False)
+        for changes in source.unregistrations(job.reference) if is_ours else ():
+            _load(job, changes, totals, is_ours=False)
             job.progress(len(changes))
     except loading.LoadError as error:
         raise TakeoverError(f"the database failed: {error}; run it again") from None
-    return done
+    return totals
 
 
-def _take_requests(job: Import, done: Imported) -> None:
-    for ids, refused in source.requests(job.reference):
+def _take_requests(job: Import, totals: ImportTotals) -> None:
+    for ids, refusals in source.requests(job.reference):
         if job.dry:
-            new = len({each[:REQUEST_ID_BYTES] for each in ids}) - takeover.known_requests(job.connection, ids)
+            new = len({id_[:REQUEST_ID_BYTES] for id_ in ids}) - takeover.known_requests(job.connection, ids)
         else:
             new = requests.remember_over(job.connection, ids)
-        done.requests_taken += new
-        done.requests_stored_already += len(ids) - new
-        done.requests_refused += refused
-        job.progress(len(ids) + refused)
+        totals.requests_taken += new
+        totals.requests_stored_already += len(ids) - new
+        totals.requests_refused += refusals
+        job.progress(len(ids) + refusals)
 
 
-def _take(job: Import, batch: list[Row], done: Imported, *, is_ours: bool) -> None:
+def _take(job: Import, batch: list[Row], totals: ImportTotals, *, is_ours: bool) -> None:
     changes: dict[int, Change] = {}
     reports: list[RowReport] = []
     for row in batch:
@@ -100,33 +100,34 @@ def _take(job: Import, batch: list[Row], done: Imported, *, is_ours: bool) -> No
         reports += reading.reports
         if reading.change is not None:
             changes[row.rowid] = reading.change
-    refused = _load(job, list(changes.values()), done, is_ours=is_ours)
-    by_place = {change.installation for change in refused}
+    refusals = _load(job, list(changes.values()), totals, is_ours=is_ours)
+    by_place = {change.installation for change in refusals}
     reports += [
-        rows.report(row, rows.NOT_STORABLE, taken=False)
+        rows.report(row, rows.NOT_STORABLE, is_taken=False)
         for row in batch
         if row.rowid in changes and changes[row.rowid].installation in by_place
     ]
-    done.refused += sum(not each.taken for each in reports)
-    for each in reports:
-        done.reasons[each.reason] = done.reasons.get(each.reason, 0) + 1
-        job.tell(each)
+    totals.refused += sum(not row_report.taken for row_report in reports)
+    for row_report in reports:
+        totals.reasons[row_report.reason] = totals.reasons.get(row_report.reason, 0) + 1
+        job.tell(row_report)
 
 
-def _load(job: Import, changes: list[Change], done: Imported, *, is_ours: bool) -> tuple[Change, ...]:
+def _load(job: Import, changes: list[Change], totals: ImportTotals, *, is_ours: bool) -> tuple[Change, ...]:
     """Store what is newer; return what Postgres cannot hold."""
     places = {change.installation for change in changes}
-    stored = registrations.stored(job.connection, places) if places else {}
+    stored_registrations = registrations.stored(job.connection, places) if places else {}
     newer = [
         change
         for change in changes
-        if change.installation not in stored or stored[change.installation].version < change.registration.version
+        if change.installation not in stored_registrations
+        or stored_registrations[change.installation].version < change.registration.version
     ]
     if job.dry:
-        loaded = loading.Loaded(len(newer))
+        outcome = loading.Loaded(len(newer))
     else:
-        extra = source.known(job.reference, newer) if is_ours else None
-        loaded = loading.load(job.connection, newer, job.identity.at_rest, extra)
-    done.taken += loaded.stored
-    done.stored_already += len(changes) - loaded.stored - len(loaded.refused)
-    return loaded.refused
+        extra = source.extra_columns(job.reference, newer) if is_ours else None
+        outcome = loading.load(job.connection, newer, job.identity.at_rest, extra)
+    totals.taken += outcome.stored
+    totals.stored_already += len(changes) - outcome.stored - len(outcome.refused)
+    return outcome.refused

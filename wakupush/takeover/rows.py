@@ -76,12 +76,12 @@ class Reading:
 def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
     """Return what to store of a row, and what to report. It has no request digest, as nothing repeats the request."""
     if row.types not in _TYPES or len(row.public_key) != KEY_HASH_BYTES:
-        return _refused(row, STRANGE)
+        return _refusal(row, STRANGE)
     if not row.version > 0:
-        return _refused(row, Failure.VERSION_ZERO.label)
+        return _refusal(row, Failure.VERSION_ZERO.label)
     name = installation_id_of(row)
     if name is None:
-        return _refused(row, Failure.INSTALLATION_ID_INVALID.label)
+        return _refusal(row, Failure.INSTALLATION_ID_INVALID.label)
     installation = identity.installation(row.public_key, name)
     if row.types.endswith(b"null"):
         unregistration = Unregistration(installation_id=name, version=row.version)
@@ -100,22 +100,22 @@ def installation_id_of(row: Row) -> str | None:
 
 def _read_registered(row: Row, name: str, installation: Installation, limits: rules.Limits) -> Reading:
     if row.registration is None:
-        return _refused(row, Failure.REGISTRATION_TOO_LARGE.label)
+        return _refusal(row, Failure.REGISTRATION_TOO_LARGE.label)
     try:
         message = PushNotificationRegistration.FromString(row.registration)
     except DecodeError:
-        return _refused(row, Failure.REGISTRATION_MALFORMED.label)
+        return _refusal(row, Failure.REGISTRATION_MALFORMED.label)
     if message.unregister or (message.installation_id, message.version) != (name, row.version):
-        return _refused(row, CONTRADICTION)
+        return _refusal(row, CONTRADICTION)
     faults = list(rules.faults(message, limits))
-    if refused := [fault for fault in faults if not _is_tolerated(fault, message)]:
-        return _refused(row, refused[0].label)
+    if refusals := [fault for fault in faults if not _is_tolerated(fault, message)]:
+        return _refusal(row, refusals[0].label)
     reasons = [fault.label for fault in faults]
     if len(UnknownFieldSet(message)):
         reasons.append(UNKNOWN_FIELDS)
     if row.is_crowded:
         reasons.append(CROWDED)
-    reports = tuple(report(row, reason, taken=True) for reason in reasons)
+    reports = tuple(report(row, reason, is_taken=True) for reason in reasons)
     return Reading(Change(installation, b"", rules.of(message)), reports)
 
 
@@ -124,11 +124,11 @@ def _is_tolerated(fault: Failure, message: PushNotificationRegistration) -> bool
     return fault is Failure.APN_TOPIC_INVALID and not message.apn_topic
 
 
-def _refused(row: Row, reason: str) -> Reading:
-    return Reading(None, (report(row, reason, taken=False),))
+def _refusal(row: Row, reason: str) -> Reading:
+    return Reading(None, (report(row, reason, is_taken=False),))
 
 
-def report(row: Row, reason: str, *, taken: bool) -> RowReport:
+def report(row: Row, reason: str, *, is_taken: bool) -> RowReport:
     """Return a report about a row."""
     is_hash = row.types.startswith(b"blob") and len(row.public_key) == KEY_HASH_BYTES
     return RowReport(
@@ -136,5 +136,5 @@ def report(row: Row, reason: str, *, taken: bool) -> RowReport:
         key_hash=row.public_key.hex() if is_hash else None,
         installation_id=installation_id_of(row) if b" text " in row.types else None,
         reason=reason,
-        taken=taken,
+        taken=is_taken,
     )

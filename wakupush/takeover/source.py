@@ -41,7 +41,7 @@ SELECT request_digest, {", ".join(_DIGESTS)} FROM {OURS}
 WHERE public_key = ? AND installation_hash = ? AND version = ? AND registered
 """
 _GONE_OF: Final = f"SELECT installation_hash FROM {OURS} WHERE public_key = ? AND NOT registered"
-_GONE: Final = f"""
+_UNREGISTERED: Final = f"""
 SELECT public_key, installation_hash, version, request_digest FROM {OURS}
 WHERE NOT registered AND (public_key, installation_hash) > (?, ?)
 ORDER BY public_key, installation_hash LIMIT {BATCH}
@@ -94,7 +94,7 @@ def requests(connection: sqlite3.Connection) -> Iterator[tuple[list[bytes], int]
         yield ids, len(page) - len(ids)
 
 
-def known(connection: sqlite3.Connection, changes: Collection[Change]) -> dict[Installation, dict[str, Any]]:
+def extra_columns(connection: sqlite3.Connection, changes: Collection[Change]) -> dict[Installation, dict[str, Any]]:
     """Return, for rows of an export of ours, the additional columns by name."""
     columns = {}
     for change in changes:
@@ -105,10 +105,10 @@ def known(connection: sqlite3.Connection, changes: Collection[Change]) -> dict[I
     return columns
 
 
-def gone(connection: sqlite3.Connection) -> Iterator[list[Change]]:
+def unregistrations(connection: sqlite3.Connection) -> Iterator[list[Change]]:
     """Yield the unregistrations of an export of ours in batches: their installation ids are kept as keyed hashes."""
     after = (b"", b"")
-    while page := connection.execute(_GONE, after).fetchall():
+    while page := connection.execute(_UNREGISTERED, after).fetchall():
         after = page[-1][0], page[-1][1]
         yield [
             Change(

@@ -262,7 +262,7 @@ def test_listing_reads_in_chunks_and_misses_none(connection, rows, listed):
 @pytest.mark.parametrize(
     "selection", [Selection(), Selection(reason=Failure.RATE_LIMITED)], ids=["every", "one reason"]
 )
-def test_a_page_is_read_from_an_index_whatever_else_there_is(connection, selection):
+def test_pages_are_read_from_an_index(connection, selection):
     make(connection, 20_000, state="delivered", failure=None)
     make(connection, 5000)
     make(connection, 50, failure="rate_limited")
@@ -274,7 +274,7 @@ def test_a_page_is_read_from_an_index_whatever_else_there_is(connection, selecti
 
 
 @pytest.mark.usefixtures("several")
-def test_retention_of_dead_letters_is_that_of_expired_ones_too(server, rows):
+def test_dead_letter_retention_covers_expired_ones(server, rows):
     chosen = {rule.name: rule for rule in rules(RetentionSettings(deliveries=1, dead_letters=100_000))}
     rows("UPDATE deliveries SET finished_at = finished_at - interval '10 seconds' RETURNING 1")
     with server.context.pool.connection() as connection:

@@ -155,7 +155,7 @@ def test_show_tells_all_that_is_no_secret(client, quarantined, run):
         assert secret not in outputs
 
 
-def test_a_message_that_is_retried_stays_until_it_is_handled(server, client, quarantined, run, listed):
+def test_retried_message_stays_until_handled(server, client, quarantined, run, listed):
     message, put_right = quarantined
     key = message_hash(SHARD, message).hex()
     assert run("retry", key[:8]).stdout == "1 quarantined messages will be handled again\n"
@@ -182,7 +182,7 @@ def test_a_message_that_fails_again_is_in_quarantine_again(server, client, quara
     assert server.rows(ROWS) == []
 
 
-def test_a_message_whose_queue_is_lost_can_be_retried_again(server, client, quarantined, run):
+def test_lost_queue_allows_another_retry(server, client, quarantined, run):
     _, put_right = quarantined
     put_right()
     run("retry", "--all", "--yes")
@@ -229,7 +229,7 @@ def test_all_asks_first_and_works_in_chunks(server, run):
     assert server.context.redis.llen(QUERY.name) == 0
 
 
-def test_a_push_request_that_is_too_old_is_recorded_as_expired(server, client, run):
+def test_old_push_request_is_recorded_as_expired(server, client, run):
     content = server.register(client)
     sent = request(PrivateKey.generate(), server, content)
     with server.context.pool.connection() as connection:

@@ -63,13 +63,13 @@ class Enrolled:
         self.registration = replace(RegistrarState(), enrolments=(enrolment,))
         self._answers = is_settled, is_advertised
 
-    async def settled(self, _seconds, _servers):
+    async def wait_until_settled(self, _seconds, _servers):
         return self._answers[0]
 
     def advertise(self):
         pass
 
-    async def advertised(self, _seconds):
+    async def wait_until_advertised(self, _seconds):
         return self._answers[1]
 
 
@@ -84,7 +84,7 @@ class Enrolled:
         (Enrolled(Status.UNREGISTERED, is_advertised=False), Exit.NO_ANSWER),
     ],
 )
-def test_what_was_not_answered_or_not_advertised_is_not_done(client, code, capsys):
+def test_exit_code_shows_missing_answers(client, code, capsys):
     session = commands._Session(common())
     session.client = client
     assert asyncio.run(commands._settle(session, 1.0)) is code

@@ -52,7 +52,7 @@ class History:
         async with AsyncRest(self._url) as rest, aclosing(AsyncStore(rest).pages(query)) as pages:
             looked_at = 0
             async for page in pages:
-                messages = [entry.message for entry in page.found if entry.message is not None]
+                messages = [entry.message for entry in page.messages if entry.message is not None]
                 matches = await asyncio.to_thread(list, filter(is_wanted, messages))
                 if matches:
                     return sorted(matches, key=lambda message: message.timestamp)

@@ -69,13 +69,13 @@ def examine(names: Sequence[str]) -> Iterator[Finding]:
 def _api() -> httpx2.Client:
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     namespace, token = ((SERVICE_ACCOUNT / name).read_text().strip() for name in ("namespace", "token"))
-    trusted = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
+    context = ssl.create_default_context(cafile=SERVICE_ACCOUNT / "ca.crt")
     # Python 3.13 asks for extensions that the authorities of many clusters lack.
-    trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return httpx2.Client(
         base_url=f"https://{f'[{host}]' if ':' in host else host}:{port}/apis/autoscaling/v2/namespaces/{namespace}/",
         headers={"Authorization": f"Bearer {token}"},
-        verify=trusted,
+        verify=context,
         timeout=PATIENCE,
         trust_env=False,
     )
@@ -94,7 +94,7 @@ def _look(api: httpx2.Client, name: str) -> Finding:
         case HTTPStatus.OK:
             level, text = _state(answer.content)
         case HTTPStatus.NOT_FOUND:
-            text = _missing(name)
+            text = _explain_missing(name)
         case HTTPStatus.FORBIDDEN:
             text = "this service account lacks the right to `get` it among horizontalpodautoscalers.autoscaling"
         case status:
@@ -102,17 +102,17 @@ def _look(api: httpx2.Client, name: str) -> Finding:
     return Finding(level, f"autoscaler {name}", text)
 
 
-def _missing(name: str) -> str:
+def _explain_missing(name: str) -> str:
     if not name.startswith(KEDA):
         return "it is missing, so nothing scales the pool: see `helm get manifest`, and who deleted it"
-    scaled = name.removeprefix(KEDA)
+    resource = name.removeprefix(KEDA)
     return (
-        f"KEDA has made none, so nothing scales the pool: `kubectl describe scaledobject {scaled}` and the log of"
+        f"KEDA has made none, so nothing scales the pool: `kubectl describe scaledobject {resource}` and the log of"
         " KEDA's operator say why; often it cannot connect to Redis, or has the wrong password (autoscaling.redis)"
     )
 
 
-def _described(condition: _Condition) -> str:
+def _describe(condition: _Condition) -> str:
     message = " ".join(condition.message.split())
     return f"{condition.type} is {condition.status} ({condition.reason}: {message})"
 
@@ -127,5 +127,5 @@ def _state(content: bytes) -> tuple[Level, str]:
         if kind not in conditions:
             return Level.FAULT, f"Kubernetes does not say yet whether it is {kind}: look again in a minute"
         if conditions[kind].status != "True":
-            return Level.FAULT, f"it does not scale: {_described(conditions[kind])}"
+            return Level.FAULT, f"it does not scale: {_describe(conditions[kind])}"
     return Level.OK, f"it scales: {status.current} replicas, {status.desired} wanted"

@@ -146,7 +146,7 @@ def _instance(part: str, url: str, settings: Settings) -> Iterator[Finding]:
         )
         return
     wrong = [advice for pattern, advice in _GORUSH_WANTS.items() if not re.search(pattern, config.text, re.MULTILINE)]
-    retries = [int(each) for each in re.findall(r"^\s*max_retry: (\d+)", config.text, re.MULTILINE)]
+    retries = [int(number) for number in re.findall(r"^\s*max_retry: (\d+)", config.text, re.MULTILINE)]
     if any(retries):
         wrong.append(
             "max_retry must be 0: it retries at once, and its log then shows pushes that got through as failed"
@@ -248,8 +248,8 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
     try:
         dsn = check_dsn(settings.postgres)
         with psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True) as connection:
-            pending, missing = runner.pending(connection), runner.due(connection)
-            user, logins = connection.info.user, [] if missing else roles.logins(connection)
+            pending, due = runner.pending(connection), runner.due(connection)
+            user, logins = connection.info.user, [] if due else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
@@ -264,8 +264,8 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
     except runner.MigrationError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
-    if missing:
-        yield Finding(Level.FAULT, part, f"{len(missing)} migrations are missing: run `wakupush migrate --pre`")
+    if due:
+        yield Finding(Level.FAULT, part, f"{len(due)} migrations are missing: run `wakupush migrate --pre`")
     else:
         note = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
         yield Finding(Level.OK, part, f"it answers, and its schema is up to date{note}")

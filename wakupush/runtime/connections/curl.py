@@ -33,11 +33,11 @@ def curl_handle(*, timeout: float | None, connect_timeout: float | None = None) 
     handle.setopt(pycurl.NOSIGNAL, 1)  # there are other threads
     handle.setopt(pycurl.PROXY, "")
     handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
-    trusted = ssl.get_default_verify_paths()
-    if trusted.cafile:
-        handle.setopt(pycurl.CAINFO, trusted.cafile)
-    if trusted.capath:
-        handle.setopt(pycurl.CAPATH, trusted.capath)
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile:
+        handle.setopt(pycurl.CAINFO, paths.cafile)
+    if paths.capath:
+        handle.setopt(pycurl.CAPATH, paths.capath)
     return handle
 
 

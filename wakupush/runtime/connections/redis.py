@@ -51,7 +51,7 @@ def follow(settings: RedisSettings) -> None:
 def open_sentinel(settings: RedisSettings) -> Sentinel:
     """Return a client of the Sentinels; it connects when it is used."""
     return Sentinel(  # type: ignore[no-untyped-call]  # it has no types there
-        [_address(each) for each in settings.sentinels],
+        [_address(address) for address in settings.sentinels],
         min_other_sentinels=settings.min_other_sentinels,
         sentinel_kwargs=sentinel_options(settings),
     )
