@@ -21,7 +21,7 @@ SETTINGS = {
 }
 
 
-def test_nothing_is_lost_and_nothing_is_doubled_without_a_reason() -> None:
+def test_no_message_is_lost_or_doubled() -> None:
     options = Options(
         seed="make test",
         messages=500,
@@ -54,7 +54,7 @@ def test_nothing_happens_twice_to_one_part_at_the_same_time() -> None:
                 assert another.at >= one.at + one.seconds + REST
 
 
-def test_a_full_run_lets_every_fault_happen_and_kills_enough() -> None:
+def test_full_run_plans_every_fault() -> None:
     for seed in range(5):
         planned = schedule(Random(seed), FAULTS, 540, pause=2.5, alone=True)
         assert {each.fault for each in planned} == set(FAULTS)

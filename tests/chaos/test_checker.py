@@ -245,7 +245,7 @@ def test_what_remains_of_somebody_who_left_is_found() -> None:
     assert kinds(replace(gone, registrations=GOOD.registrations)) == [Kind.REGISTRATION_WRONG]
 
 
-def test_a_doubled_push_is_explained_by_an_unknown_outcome_in_between() -> None:
+def test_unknown_outcome_explains_a_doubled_push() -> None:
     evidence = again(103.2, 141.0, UNKNOWN)
     assert judge(evidence) == []
     assert Case(evidence).doubled([REQUEST], ITEM) == ["lease_lost"]
@@ -260,7 +260,7 @@ def test_a_lease_begins_anew_with_each_admission() -> None:
     assert judge(replace(GOOD, events=(*GOOD.events, later, replace(UNKNOWN, at=200.0 + LEASE)))) == []
 
 
-def test_a_failure_that_gorush_kept_to_itself_is_nobodys_fault() -> None:
+def test_unreported_gorush_failure_is_excused() -> None:
     tried = replace(GOOD, pushes=(Pushed(delivery_key=KEY, outcome="InternalServerError", at=103.2),))
     window = partial(Window, name=LOST_LOG)
     assert judge(replace(tried, faults=(window(began=103.0, ended=104.0),))) == []
@@ -297,14 +297,14 @@ def test_a_query_may_lack_devices_whose_token_died() -> None:
     assert judge(replace(silent, sent=(REGISTRATION, mortal, REQUEST))) == []
 
 
-def test_unknown_outcomes_are_taken_in_the_order_of_their_times() -> None:
+def test_unknown_outcomes_are_ordered_by_time() -> None:
     late = replace(UNKNOWN, at=141.5, failure="gorush_failed", attempt=2)
     evidence = again(103.2, 141.0, late, UNKNOWN)
     third = Pushed(delivery_key=KEY, outcome="delivered", at=150.0)
     assert judge(replace(evidence, pushes=(*evidence.pushes, third))) == []
 
 
-def test_a_repeat_for_a_token_that_may_have_died_may_be_told_to_come_with_a_higher_version() -> None:
+def test_repeat_with_doubtful_token_may_be_a_mismatch() -> None:
     told = with_answers(answered("VERSION_MISMATCH", id_=REGISTRATION.id, about=()))
     mortal = replace(REGISTRATION, mortal=(CONTENT.installation_id,))
     assert kinds(told) == [Kind.ANSWERED_WRONGLY]

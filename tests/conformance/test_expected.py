@@ -64,7 +64,7 @@ def test_a_contact_request_of_2024_in_a_muted_chat(of_set):
     assert [json.loads(push)["message"] for push in expected.pushes] == ["Someone mentioned you"]
 
 
-def test_what_a_reference_of_2026_posted_is_expected_as_it_is(of_set):
+def test_posts_of_the_2026_reference_are_unchanged(of_set):
     expected = of_set("join_blocked_author", profile="status", type=4)
     assert (expected.verdict, len(expected.pushes)) == (EXACT, 1)
 

@@ -104,7 +104,7 @@ def test_advertisements_are_discovered_and_followed(stack, transport):
     asyncio.run(run())
 
 
-def test_latecomers_find_the_latest_advertisement_in_the_store(stack, either):
+def test_latecomers_find_the_last_advertisement(stack, either):
     async def run():
         events = []
         async with people(either, "alice", on_event=events.append) as (alice,):
@@ -317,7 +317,7 @@ def test_servers_that_are_down_slow_or_lie_push_once(stack, transport, pushes):
     assert len([push for push in pushes() if push.notification["tokens"] == ["one-push"]]) == 1
 
 
-def test_what_a_lying_server_tells_of_a_user_is_not_learned(stack, either):
+def test_lies_of_a_server_are_ignored(stack, either):
     async def run():
         async with people(either, "alice", "bob") as (alice, bob):
             alice.enable_receiving(device("d"), [stack.key.public_key])

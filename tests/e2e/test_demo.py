@@ -29,7 +29,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_the_demo_shows_the_main_job_and_leaves_nothing_behind():
+def test_demo_shows_the_main_job_and_cleans_up():
     result = subprocess.run(COMMAND, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every answer byte for byte as recorded" in result.stdout

@@ -43,7 +43,7 @@ def started(tmp_path_factory):
         yield process, shown, key
 
 
-def test_the_environment_sets_all_but_key_addresses_and_ports(started):
+def test_environment_sets_all_but_key_and_addresses(started):
     _, shown, key = started
     client = PrivateKey.generate()
     assert (shown["public key"], shown["shards"]) == (str(key.public_key), SHARD)
@@ -94,7 +94,7 @@ def test_a_part_that_runs_already_is_used():
         assert httpx2.get(f"{first['Waku node']}/health").status_code == 200
 
 
-def test_a_part_that_does_not_start_ends_it_with_the_reason():
+def test_failed_part_ends_dev_with_the_reason():
     command = [sys.executable, "-m", "wakupush", "dev", "--postgres-dsn", "postgresql://127.0.0.1:1/nowhere"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1

@@ -131,7 +131,7 @@ def test_the_node_is_restarted(stack, client):
     client.wait(replies=1)
 
 
-def test_gorush_hangs_and_the_answer_leaves_in_time_all_the_same(stack, client):
+def test_answer_is_on_time_while_gorush_hangs(stack, client):
     client.register()
     client.wait(replies=1)
     fault(stack, kind="hang", times=1)

@@ -98,7 +98,7 @@ def test_a_worker_whose_loop_is_blocked_is_not_healthy(probed):
     assert probed.answers("/healthz") == (503, {"event loop": False, "consumer": True})
 
 
-def test_a_worker_that_does_not_ask_for_tasks_is_not_healthy(probed):
+def test_deaf_worker_is_unhealthy(probed):
     os.kill(probed.process.pid, signal.SIGWINCH)
     wait_until(lambda: not probed.healthy(), timeout=120, what="the probe fails")
     assert probed.answers("/healthz") == (503, {"event loop": True, "consumer": False})

@@ -39,7 +39,7 @@ def refused(redis):
     return found
 
 
-def test_everything_runs_over_tls_as_a_user_with_few_rights(stack, redis):
+def test_redis_over_tls_with_a_restricted_user(stack, redis):
     assert "all 3 Sentinels answer" in doctor(stack)
     primary = redis.primary()
     with primary.client() as client:

@@ -119,7 +119,7 @@ def test_restamp_gets_old_messages_archived(tmp_path, node_url, read):
     assert len(read()) == 10
 
 
-def test_restamped_message_that_is_delivered_twice_stays_one(node_url, read):
+def test_restamped_repeats_stay_one_message(node_url, read):
     result = replay(VECTORS / "scenario_transport.json", node_url, "--restamp")
     steps = conversation.load(VECTORS / "scenario_transport.json").steps
     assert counts(result)[0] == sum(len(step.sends) * step.deliver_times for step in steps)

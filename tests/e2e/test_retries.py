@@ -153,7 +153,7 @@ def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
             }
 
 
-def test_the_end_of_a_delivery_that_failed_is_that_of_its_task(stack, client, flower):
+def test_failed_delivery_ends_its_task(stack, client, flower):
     content = client.registered_anew(device_token="unavailable")
     with counted(stack, flower):
         client.ask_for_push()
@@ -193,7 +193,7 @@ def test_first_attempts_that_succeed_are_not_shown(client, flower):
     assert not [event for event in flower.events if event["uuid"] in task_ids]
 
 
-def test_deliveries_of_a_killed_worker_return_with_the_lease(stack, client, flower):
+def test_killed_workers_deliveries_return(stack, client, flower):
     client.registered_anew(device_token="slow-3000")
     with counted(stack, flower):
         client.ask_for_push()

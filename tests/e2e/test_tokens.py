@@ -86,7 +86,7 @@ def test_what_the_webhook_tells_late_still_counts(stack, register, rows):
     assert push() == "NOT_REGISTERED"
 
 
-def test_the_receiver_ends_gracefully_and_has_told_no_token(stack):
+def test_receiver_stops_gracefully_without_leaks(stack):
     log = stack.feedback.log.read_text()
     for token in ("total-dead", "total-flaky", "bad-phone", "dead-tablet", stack.feedback_header.split(": ")[1]):
         assert token not in log

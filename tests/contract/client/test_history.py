@@ -44,7 +44,7 @@ def latest(client):
     return [message.payload for message in found]
 
 
-def test_strangers_who_write_more_hide_nothing_and_end_nothing(node, monkeypatch):
+def test_strangers_cannot_hide_advertisements(node, monkeypatch):
     now = time.time_ns() - 5_000_000_000
     assert latest(node) == []
     for number, payload in enumerate([b"W1", b"W2"]):
@@ -73,7 +73,7 @@ def test_nobody_waits_for_a_store_that_does_not_answer(serve):
     assert time.monotonic() - begun < 30
 
 
-def test_a_store_that_is_busy_is_asked_again_and_one_that_is_not_there_is_said_to_be(serve):
+def test_busy_store_is_retried_and_absent_one_reported(serve):
     answers = [(429, ""), (200, '{"requestId": "x", "statusCode": 200, "statusDesc": "OK", "messages": []}')]
 
     async def respond(_request):

@@ -161,7 +161,7 @@ def test_newest_are_dropped_when_all_buffers_are_full(client: httpx2.Client) -> 
     assert [message["payload"] for message in _read_all(client, OTHER_SHARD, count=1)] == [encoded(b"after")]
 
 
-def test_shards_have_room_of_their_own_before_the_common_line(client: httpx2.Client) -> None:
+def test_shards_have_own_caches_before_the_common_one(client: httpx2.Client) -> None:
     subscribe(client, SHARD, OTHER_SHARD)
     for number in range(CAPACITY + LINE_CAPACITY + INBOX_CAPACITY + 1):
         _publish(client, b"%d" % number, shard=OTHER_SHARD)
@@ -196,7 +196,7 @@ def test_restart(serve: Serve) -> None:
     assert (counters["restarts"], counters["published"], counters["archived"]) == (1, CAPACITY + 11, CAPACITY + 1)
 
 
-def test_log_tells_what_was_published_though_the_node_is_blocked(serve: Serve) -> None:
+def test_log_shows_publications_of_a_blocked_node(serve: Serve) -> None:
     client = development_node(serve)
     subscribe(client, SHARD)
     for number in range(CAPACITY + LINE_CAPACITY + INBOX_CAPACITY + 3):

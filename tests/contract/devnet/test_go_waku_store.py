@@ -37,7 +37,7 @@ def test_store_v1_walks(client: httpx2.Client) -> None:
     assert history(client, pubsubTopic=OTHER_SHARD) == []
 
 
-def test_store_v1_walk_stops_short_at_messages_without_a_timestamp(client: httpx2.Client) -> None:
+def test_store_v1_walk_stops_at_missing_timestamps(client: httpx2.Client) -> None:
     for number in range(2):
         client.post(relay_path(), json={"payload": encoded(b"%d" % number), "contentTopic": TOPIC})
     wait_until(lambda: len(history(client)) == 2, timeout=60, what="both are archived")

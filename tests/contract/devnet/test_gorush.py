@@ -73,7 +73,7 @@ def test_calls_the_webhook_as_recorded(serve: Serve, hook: Hook) -> None:
         assert set(body["token"]) <= {*"*", *"dead"}
 
 
-def test_tells_the_webhook_before_it_answers_and_also_what_its_answer_leaves_out(serve: Serve, hook: Hook) -> None:
+def test_webhook_precedes_and_completes_the_answer(serve: Serve, hook: Hook) -> None:
     hook.seconds = 0.1
     client = hooked(serve, hook)
     begin = time.monotonic()

@@ -57,7 +57,7 @@ def test_store_orders_equal_timestamps_by_hash(serve: Serve) -> None:
     assert [entry["messageHash"] for entry in ask_store(client, cursor=digests[3])["messages"]] == digests[4:]
 
 
-def test_store_keeps_no_ephemeral_and_nothing_outside_the_window(serve: Serve) -> None:
+def test_store_omits_ephemeral_and_untimely_messages(serve: Serve) -> None:
     client = subscribed(serve)
     now = time.time_ns()
     for age_s in (-21, -19, 0, 19, 21):

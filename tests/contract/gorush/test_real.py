@@ -121,7 +121,7 @@ def test_many_one_by_one(gorush):
     ] * 200
 
 
-def test_many_in_one_post_may_lose_entries_but_never_mix_them_up(gorush):
+def test_large_posts_may_lose_log_entries_but_not_mix(gorush):
     outcomes = gorush.post([make(f"n{number}") for number in range(100)]).outcomes
     assert set(outcomes) <= {Failure.PLATFORM_UNREACHABLE, None}
     assert outcomes.count(Failure.PLATFORM_UNREACHABLE) >= 80
@@ -178,7 +178,7 @@ def test_a_field_of_a_wrong_type_is_refused(gorush):
 
 
 @pytest.mark.parametrize("changes", [{"token": "\x00"}, {"token": "%zz"}, {"topic": "im\napp"}])
-def test_a_token_or_topic_with_which_no_request_can_be_made(gorush, changes):
+def test_token_or_topic_that_breaks_the_request_url(gorush, changes):
     assert gorush.post([make("a", **changes)]).outcomes == [Failure.TOKEN_REJECTED]
 
 
@@ -205,7 +205,7 @@ class SlowHook(BaseHTTPRequestHandler):
         pass
 
 
-def test_the_webhook_is_called_before_the_sync_answer_also_where_that_says_nothing(tmp_path):
+def test_webhook_precedes_the_sync_answer(tmp_path):
     with HTTPServer(("127.0.0.1", 0), SlowHook) as hook:
         hook.calls = []
         thread = threading.Thread(target=hook.serve_forever, kwargs={"poll_interval": 0.01})
@@ -243,7 +243,7 @@ def test_the_webhook_is_called_before_the_sync_answer_also_where_that_says_nothi
     ]
 
 
-def test_a_post_that_is_refused_as_a_whole_is_taken_one_by_one(tmp_path):
+def test_refused_post_is_repeated_one_by_one(tmp_path):
     with running(tmp_path, core={"max_notification": 2}) as gorush:
         post = [make(name) for name in "abc"]
         assert gorush.post(post).outcomes == [Failure.GORUSH_REFUSED] * 3
@@ -268,7 +268,7 @@ class Google(BaseHTTPRequestHandler):
         pass
 
 
-def test_google_rejects_our_credentials_and_the_webhook_tells_the_same(tmp_path):
+def test_webhook_repeats_rejected_google_credentials(tmp_path):
     with HTTPServer(("127.0.0.1", 0), Google) as google:
         google.feedback = []
         thread = threading.Thread(target=google.serve_forever, kwargs={"poll_interval": 0.01})

@@ -123,5 +123,5 @@ def test_store_messages_have_our_hash(name):
     page = 200, json.dumps({**EMPTY_PAGE, "messages": rows}).encode()
     with answered(Store, page) as store:
         fetched = store.fetch(query, [bytes(32)])
-    assert [f"0x{stored.hash.hex()}" for stored in fetched.found] == [row["messageHash"] for row in rows]
-    assert [stored.message.timestamp for stored in fetched.found] == [row["message"]["timestamp"] for row in rows]
+    assert [f"0x{stored.hash.hex()}" for stored in fetched.messages] == [row["messageHash"] for row in rows]
+    assert [stored.message.timestamp for stored in fetched.messages] == [row["message"]["timestamp"] for row in rows]

@@ -109,7 +109,7 @@ def test_relay_and_store(nodes):
         wait_until(lambda: read.extend(peer.read(SHARD).messages) or sent[-1] in read, timeout=60, what="all arrive")
         [page] = store.walk(query, with_messages=True)
     assert read[-3:] == sent
-    assert [(stored.hash, stored.message) for stored in page.found] == [(message_hash(SHARD, it), it) for it in sent]
+    assert [(stored.hash, stored.message) for stored in page.messages] == [(message_hash(SHARD, it), it) for it in sent]
 
 
 def test_large_messages(nodes):
@@ -121,7 +121,7 @@ def test_large_messages(nodes):
         wait_until(lambda: read.extend(peer.read(SHARD).messages) or sent in read, timeout=60, what="it arrives")
         query = Query(pubsub_topic=SHARD, content_topics=(TOPIC,), start=sent.timestamp, end=sent.timestamp)
         [page] = store.walk(query, with_messages=True)
-    assert [stored.message for stored in page.found] == [sent]
+    assert [stored.message for stored in page.messages] == [sent]
 
 
 def test_content_topic_that_is_not_utf_8(nodes):

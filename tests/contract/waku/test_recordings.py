@@ -197,7 +197,7 @@ def test_info(replaying):
     assert requests[0][1] == "/debug/v1/info"
 
 
-def test_health_of_go_waku_is_not_taken_from_its_health_route(replaying, monkeypatch):
+def test_go_waku_health_ignores_its_health_route(replaying, monkeypatch):
     node, requests = replaying("health")
     monkeypatch.setattr(node, "info", lambda: None)
     assert node.health() == NodeHealth(ready=True, state="ALIVE")

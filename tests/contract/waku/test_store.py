@@ -90,7 +90,7 @@ def query(start, end, *content_topics, shard=SHARD):
 
 
 def walked(store, asked, *, with_messages=False):
-    return [stored for page in store.walk(asked, with_messages=with_messages) for stored in page.found]
+    return [stored for page in store.walk(asked, with_messages=with_messages) for stored in page.messages]
 
 
 def publish(store, node, sent, shard=SHARD):
@@ -121,7 +121,7 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
     if manners == "nwaku":
         assert {stored.message for stored in found} == {None}
         page = store.fetch(asked, [stored.hash for stored in found] + [bytes(32)])
-        assert {stored.message for stored in page.found} == set(mine)
+        assert {stored.message for stored in page.messages} == set(mine)
     else:
         assert [stored.message for stored in found] == mine  # a go-waku has no other way
 
@@ -204,7 +204,7 @@ def test_a_node_that_does_not_answer(url):
 def test_the_cursor_goes_back_as_recorded():
     first, second = (recordings.load("waku-rest", f"store-v1-page{number}") for number in (1, 2))
     page, cursor = decode_v1(json.dumps(first.answer).encode(), SHARD)
-    assert [base64.b64encode(stored.message.payload).decode() for stored in page.found] == [
+    assert [base64.b64encode(stored.message.payload).decode() for stored in page.messages] == [
         each["payload"] for each in first.answer["messages"]
     ]
     sent = {name: values[0] for name, values in parse_qs(urlsplit(second.path).query).items()}

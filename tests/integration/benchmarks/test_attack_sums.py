@@ -52,7 +52,7 @@ def test_rows_and_bytes_are_those_that_were_written(connection, grown):
     assert found.bytes.keys() == {"things"}
 
 
-def test_indexes_and_large_values_count_and_partitions_count_as_one(connection, grown):
+def test_sizes_include_indexes_toast_and_partitions(connection, grown):
     connection.execute("CREATE INDEX ON things (thing)")
     indexed = grown().bytes["things"]
     fill(connection, "parts", ((number % 2, token_bytes(20_000)) for number in range(100)))

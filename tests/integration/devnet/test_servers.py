@@ -239,7 +239,7 @@ def test_child_that_is_never_ready_is_killed(tmp_path: Path) -> None:
     assert not process.running
 
 
-def test_stop_ends_the_whole_group_even_if_it_does_not_want_to(tmp_path: Path) -> None:
+def test_stop_kills_the_whole_process_group(tmp_path: Path) -> None:
     marker = f"1{os.getpid()}9"
     script = f"trap '' TERM; sleep {marker} & echo ready; wait; sleep {marker}"
     log = tmp_path / "log"

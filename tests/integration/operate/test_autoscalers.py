@@ -36,7 +36,7 @@ def test_a_missing_autoscaler_is_a_fault_beside_the_others(cluster):
 
 
 @pytest.mark.usefixtures("cluster")
-def test_one_that_keda_has_not_made_leads_to_its_scaled_object():
+def test_missing_autoscaler_names_its_scaled_object():
     [(level, part, text)] = look("keda-hpa-wakupush-query")
     assert (level, part) == (Level.FAULT, "autoscaler keda-hpa-wakupush-query")
     assert "`kubectl describe scaledobject wakupush-query`" in text
@@ -68,7 +68,7 @@ def test_one_that_keda_has_not_made_leads_to_its_scaled_object():
         ((503, b""), "answers with 503"),
     ],
 )
-def test_one_that_does_not_scale_or_does_not_show_is_a_fault(cluster, answer, text):
+def test_broken_autoscaler_is_a_fault(cluster, answer, text):
     cluster.answers = {"wakupush-query": [answer]}
     [(level, part, told)] = look("wakupush-query")
     assert (level, part) == (Level.FAULT, "autoscaler wakupush-query")

@@ -40,7 +40,7 @@ def texts(findings, level):
     return " | ".join(text for found, text in findings if found == level)
 
 
-def test_nothing_is_wrong_but_what_the_development_parts_lack(environment):
+def test_doctor_finds_only_limits_of_development_parts(environment):
     code, findings = examine(environment)
     assert code == 0
     assert texts(findings, "fault") == ""
@@ -86,7 +86,7 @@ def test_each_fault_says_what_to_do_and_no_secret(environment, changes, text):
     assert "planted" not in str(findings)
 
 
-def test_a_key_that_cannot_be_used_is_a_fault_and_none_a_warning(environment):
+def test_unusable_key_is_a_fault_and_none_a_warning(environment):
     environment.pop("WAKUPUSH_IDENTITY_KEY")
     code, findings = examine(environment)
     assert (code, "no private key" in texts(findings, "warning")) == (0, True)

@@ -16,7 +16,7 @@ from wakupush.postgres import deliveries, due, requests
 MONDAY = date(2026, 11, 23)
 
 
-def test_a_delivery_is_added_once_and_again_after_it_failed(connection):
+def test_delivery_is_added_again_only_after_failure(connection):
     assert take_on(connection, [delivery(1), delivery(2)], {}) == {
         delivery(1).delivery_key,
         delivery(2).delivery_key,

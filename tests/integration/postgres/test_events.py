@@ -19,7 +19,7 @@ def test_events_come_back_as_they_were_written(connection):
     assert rows[1][4:] == (1, *[None] * (len(FIELDS) - 5))
 
 
-def test_the_history_has_a_row_for_all_that_an_event_tells_of(connection):
+def test_history_has_a_row_for_each_event(connection):
     """Older events stand there as they are."""
     of_message, of_attempt = {"queue_wait": 0.5, "batch_size": 3}, {"batch_size": 3}
     whom = {"platform": "ios", "failure": "rate_limited", "reason": "disabled", "key_pseudonym": b"k" * 16}

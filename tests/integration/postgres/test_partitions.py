@@ -98,7 +98,7 @@ def test_create_partition_does_not_block_writers(connection, others):
     assert connection.execute(f"SELECT count(*) FROM {partition(5)}").fetchone() == (1,)
 
 
-def test_who_died_in_between_leaves_nothing_that_refuses_rows(connection):
+def test_interrupted_attach_leaves_no_constraint(connection):
     maintenance._do("promise", connection, maintenance.LEDGER, NOW.date() + timedelta(days=5))
     maintenance.create_partitions(connection, NOW.date() + timedelta(days=2))
     assert partition(5) in partitions(connection)
@@ -113,7 +113,7 @@ def test_an_abandoned_promise_is_taken_back(connection):
     assert promises(connection) == []
 
 
-def test_rows_beside_the_promise_stay_in_the_default_partition(connection, others):
+def test_untimely_rows_stay_in_the_default_partition(connection, others):
     """As by a clock that is wrong: nobody is refused for longer than that takes."""
     late = entry(1, 4 * DAY)
 
@@ -143,7 +143,7 @@ def test_a_day_in_use_stays_in_the_default_partition(connection):
     assert not ledger.add(connection, [old])
 
 
-def test_events_of_a_day_in_use_stay_in_the_default_partition(connection):
+def test_default_partition_keeps_events_of_a_busy_day(connection):
     past = Event(kind=EventKind.RECEIVED, time=NOW.timestamp() - 20 * 86400, worker="w", trace_id="t")
     events.add(connection, [past])
     maintenance.create_partitions(connection, (NOW - timedelta(days=20)).date())

@@ -66,7 +66,7 @@ def test_only_newer_versions_are_stored(connection):
     assert registrations.stored(connection, [ALICE])[ALICE].version == 2**64 - 1
 
 
-def test_of_many_who_store_at_once_the_newest_version_stays(dsn):
+def test_newest_of_concurrent_versions_stays(dsn):
     def try_to_store(version):
         with psycopg.connect(dsn) as connection:
             try:
@@ -202,7 +202,7 @@ def test_a_device_that_comes_back_at_the_last_moment_stays(dsn, connection):
     assert reached(connection).device_token == "token-2"
 
 
-def test_unused_topics_are_removed_but_not_those_that_collide(connection):
+def test_unused_topics_are_removed_unless_they_collide(connection):
     store(connection, [change(1)])
     topics = query_topics.add(connection, [ALICE.key_hash, b"b" * 64])
     [[candidate]] = [query_topics.candidates(connection, [min(topics)])[min(topics)]]

@@ -123,7 +123,7 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
     ],
     ids=["create", "drop"],
 )
-def test_with_a_long_reader_partitions_are_left_as_they_are_and_nobody_waits(connection, dsn, change):
+def test_long_reader_postpones_dropping_partitions(connection, dsn, change):
     maintenance.create_partitions(connection, NOW.date() - timedelta(days=40))
     tables = "SELECT relname FROM pg_class WHERE relname ~ '^(ledger|delivery_events)' AND relkind IN ('r', 'p')"
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"

@@ -303,7 +303,7 @@ def test_only_the_schedule_makes_and_drops_partitions(connection, role):
                 connection.execute(f"SELECT {call}")
 
 
-def test_the_schedule_makes_and_drops_partitions_of_two_tables_and_of_days_that_are_over(connection):
+def test_beat_may_create_and_drop_partitions(connection):
     with acting(connection, Role.SCHEDULE):
         connection.execute("SELECT create_partition('ledger', '2020-01-01', 'attach if empty')")
         for table in ("registrations", "ledger_20200101", "pg_class"):
@@ -317,7 +317,7 @@ def test_the_schedule_makes_and_drops_partitions_of_two_tables_and_of_days_that_
         assert connection.execute(dropped.format("'2020-01-01'")).fetchone() == (True,)
 
 
-def test_a_table_of_the_caller_cannot_stand_for_one_of_the_owner(connection):
+def test_caller_cannot_shadow_an_owners_table(connection):
     """The functions run with the owner's rights: they look in the schema of the tables first."""
     with acting(connection, Role.SCHEDULE):
         connection.execute("CREATE TEMPORARY TABLE ledger (a int, message_timestamp bigint)")
@@ -329,7 +329,7 @@ def test_a_table_of_the_caller_cannot_stand_for_one_of_the_owner(connection):
     assert found.fetchone() == ("public.ledger",)
 
 
-def test_grants_are_made_anew_and_taken_back_once_no_old_code_runs(connection):
+def test_extra_grants_are_revoked_after_old_code_ends(connection):
     connection.execute("GRANT SELECT ON registrations TO wakupush_exporter")
     connection.execute("GRANT UPDATE (version) ON registrations TO wakupush_exporter")
     connection.execute("REVOKE SELECT (state) ON deliveries FROM wakupush_exporter")
@@ -369,7 +369,7 @@ def managed():
         yield server, make_conninfo(server.dsn, user="somebody", dbname="managed")
 
 
-def test_an_owner_who_may_make_no_roles_migrates_and_is_told_what_an_administrator_has_to_do(managed, monkeypatch):
+def test_owner_without_create_role_lists_the_steps_left(managed, monkeypatch):
     server, dsn = managed
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
 

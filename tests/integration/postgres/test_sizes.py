@@ -49,7 +49,7 @@ def users(server):
     return users
 
 
-def test_the_bytes_of_an_answer_are_told_without_loading_it(connection, users):
+def test_answer_size_is_read_without_loading(connection, users):
     pages, sizes = out_of_line(connection, lambda: registrations.answer_bytes(connection, list(users)))
     assert len(sizes) == len(users)
     assert pages == 0
@@ -62,7 +62,7 @@ def test_what_is_loaded_for_an_answer_is_seen(connection, server, users):
     assert pages > 0
 
 
-def test_the_bytes_of_kept_segments_are_told_without_loading_them(connection, server):
+def test_segment_sizes_are_read_without_loading(connection, server):
     name, key = (b"\2" * 33, b"h" * 32), server.context.identity.segment_key
     parts = [(name[0], Segment(name[1], index, 6, os.urandom(50_000))) for index in range(5)]
     message_segments.keep(connection, parts, key)

@@ -43,7 +43,7 @@ def register(server, *numbers):
 
 @given(st.lists(st.tuples(st.booleans(), TOPICS)), TOPICS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
-def test_packed_topics_are_those_that_were_added_and_not_removed(redis, changes, asked):
+def test_packed_topics_match_additions_and_removals(redis, changes, asked):
     redis.flushall()
     expected = set()
     for adds, topics in changes:
@@ -55,7 +55,7 @@ def test_packed_topics_are_those_that_were_added_and_not_removed(redis, changes,
     assert sum(map(len, redis.hvals(watched.KEY))) == 2 * len(expected)
 
 
-def test_a_watched_topic_takes_two_bytes_where_there_are_many(redis):
+def test_watched_topic_takes_two_bytes(redis):
     random = Random(15)
     prefixes = [random.randbytes(2) for _ in range(64)]
     topics = sorted({prefix + random.randbytes(2) for prefix in prefixes for _ in range(3000)})
@@ -117,7 +117,7 @@ def failed_over(open_server):
     return server, old, new
 
 
-def test_after_a_failover_only_the_last_topics_are_filled_in(failed_over):
+def test_failover_refills_only_recent_topics(failed_over):
     server, old, new = failed_over
     redis = server.context.redis
     assert not watched.is_complete(redis)
@@ -129,8 +129,8 @@ def test_after_a_failover_only_the_last_topics_are_filled_in(failed_over):
     assert watched.is_complete(redis)
 
 
-@pytest.mark.parametrize("lost", [watched.LIFE, watched.MARKER, watched.SEEN])
-def test_a_redis_that_does_not_know_since_when_is_filled_wholly(failed_over, lost):
+@pytest.mark.parametrize("lost", [watched.LIFE, watched.MARKER, watched.SEEN_AT])
+def test_redis_of_unknown_age_is_filled_completely(failed_over, lost):
     server, old, new = failed_over
     redis = server.context.redis
     redis.delete(lost)
@@ -143,7 +143,7 @@ def test_a_restored_older_copy_is_filled_up(failed_over):
     server, old, new = failed_over
     redis = server.context.redis
     watched.remove(redis, sorted(old))
-    watched.note_seen(redis, float(redis.get(watched.SEEN)) - 7200)
+    watched.note_seen(redis, float(redis.get(watched.SEEN_AT)) - 7200)
     assert fill_watched_topics(server.context)
     assert watched.among(redis, sorted(old | new)) == old | new
 

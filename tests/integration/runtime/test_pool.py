@@ -80,7 +80,7 @@ def test_reconnects_soon_after_a_long_outage(own_postgres):
             assert time.monotonic() - back < 12
 
 
-def test_a_postgres_that_takes_no_writes_any_more_counts_as_down(own_postgres):
+def test_read_only_postgres_counts_as_down(own_postgres):
     with (
         closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=1.0, pool_size=1))) as pool,
         psycopg.connect(own_postgres.dsn, autocommit=True) as admin,

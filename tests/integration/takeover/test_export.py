@@ -123,7 +123,7 @@ class TestExport:
         assert "muted and blocked chats" in text
         assert "registered    14" in text
 
-    def test_versions_that_the_reference_cannot_store_are_left_out(self, run, connection, tmp_path):
+    def test_export_omits_unstorable_versions(self, run, connection, tmp_path):
         self.fill(run, connection)
         connection.execute("UPDATE registrations SET version = 2::numeric ^ 63 WHERE NOT registered")
         registration = of(messages.registration(PrivateKey.generate(), KEY.public_key, version=2**63))

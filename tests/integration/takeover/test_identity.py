@@ -66,7 +66,7 @@ class TestIdentity:
         assert there.read_text() == "something else"
         assert state(connection) == NOTHING
 
-    def test_without_one_in_the_settings_it_is_that_of_the_database(self, run, connection, monkeypatch, tmp_path):
+    def test_identity_defaults_to_the_databases_key(self, run, connection, monkeypatch, tmp_path):
         monkeypatch.delenv("WAKUPUSH_IDENTITY_KEY_FILE")
         run("reference.db", "--identity-out", str(tmp_path / "new"))
         assert len(contents(connection, IDENTITY_OF)) == 16

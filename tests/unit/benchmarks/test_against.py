@@ -19,7 +19,7 @@ def measured(micros, per_second=100.0, p99=None):
     ("count", "place"),
     [(1, None), (3, None), (4, 4), (10, 8), (20, 14)],  # of a coin that is thrown so often
 )
-def test_a_bound_is_a_value_that_nine_of_ten_medians_do_not_exceed(count, place):
+def test_bound_covers_nine_of_ten_medians(count, place):
     ratios = Ratios([1.0 + number / 100 for number in range(1, count + 1)])
     assert ratios.upper == (math.inf if place is None else 1.0 + place / 100)
     assert ratios.lower == (0.0 if place is None else 1.0 + (count + 1 - place) / 100)
@@ -47,7 +47,7 @@ def test_an_aim_is_met_if_the_bound_of_the_ratio_meets_it():
     assert missed([SOON], {AT_ONCE: slower}) == [f"{AT_ONCE}: 1.70 (at least 1.70) as many, not 1.8"]
 
 
-def test_a_slow_gorush_is_compared_with_one_that_answers_at_once():
+def test_slow_gorush_is_compared_with_a_fast_one():
     soon = [(measured(100.0), measured(50.0, 200.0))] * 10
     late = [(measured(100.0), measured(50.0, 180.0))] * 10
     assert missed([SOON, SLOW], {AT_ONCE: soon, IN_50_MS: late}) == [

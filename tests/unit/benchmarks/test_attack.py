@@ -86,7 +86,7 @@ def test_the_aims():
     assert [aim.verdict for aim in loud.aims(LINES)] == [Verdict.MISS] * 4
 
 
-def test_others_on_the_machine_excuse_a_latency_and_nothing_else():
+def test_busy_machine_excuses_only_latency():
     found = Result(FLOOD, [cost(others=0.5), cost()], [(felt(0.1), felt(0.2))] * 2)
     assert [aim.verdict for aim in found.aims(LINES)] == [Verdict.PASS, Verdict.PASS, Verdict.MISS, Verdict.NOISY]
 

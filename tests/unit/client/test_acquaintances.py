@@ -86,7 +86,7 @@ def test_what_is_not_granted_or_no_token_is_not_learned(wrong):
     assert learn(wrong).ways == ()
 
 
-def test_an_answer_by_a_server_without_a_grant_is_not_learned():
+def test_answer_without_a_grant_is_ignored():
     assert learn(info(), server=OTHER_SERVER).ways == ()
 
 
@@ -95,7 +95,7 @@ def test_the_newest_registration_counts_in_any_order():
     assert tokens(learn(old, new)) == tokens(learn(new, old)) == [NEW_TOKEN]
 
 
-def test_an_old_advertisement_does_not_revive_a_wrong_token():
+def test_old_advertisement_revives_no_wrong_token():
     known = learn(info()).useless(PHONE, SERVER.public_key, TOKEN)
     assert tokens(known) == []
     assert known.is_to_be_asked(0)
@@ -111,7 +111,7 @@ def test_another_token_is_not_wrong():
     assert known.useless(PHONE, OTHER_SERVER.public_key, TOKEN).ways == known.ways
 
 
-def test_tokens_are_used_for_a_day_and_then_as_a_last_resort():
+def test_old_tokens_are_a_last_resort():
     known = learn(info(), now=100)
     assert not known.is_to_be_asked(100 + KEEP_SECONDS - 1)
     later = 100 + KEEP_SECONDS + 1
@@ -141,7 +141,7 @@ def test_a_silent_device_is_notified_beside_an_active_one():
     assert known.with_asked_at(later).is_to_be_asked(later + ABSENT_SECONDS)
 
 
-def test_a_device_is_notified_by_new_tokens_where_it_has_some():
+def test_new_tokens_are_preferred():
     known = learn(info(server=OTHER_SERVER), known=learn(info(), now=0), now=2 * KEEP_SECONDS)
     [way] = known.devices(2 * KEEP_SECONDS, most=3)[PHONE]
     assert way.server == OTHER_SERVER.public_key

@@ -36,7 +36,7 @@ def test_two_questions_at_once_that_the_node_does_not_take(network, client):
     asyncio.run(run())
 
 
-def test_a_notification_that_the_node_does_not_take_is_told(network, storage):
+def test_unpublished_notification_is_reported(network, storage):
     events = []
     way = Way(installation_id="phone", server=SERVER, access_token="token", version=1, learned_at=time.time())
     storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
@@ -66,7 +66,7 @@ def query_topic(user):
     return content_topic(query_topics(user.key_hash)[0])
 
 
-def test_known_devices_do_not_wait_for_answers_about_others(network, client, friend, monkeypatch):
+def test_known_devices_are_notified_at_once(network, client, friend, monkeypatch):
     monkeypatch.setattr(client_module, "QUERY_SECONDS", 60.0)
 
     async def run():

@@ -164,7 +164,7 @@ def test_segments_that_are_never_complete_are_bounded():
     assert sum(map(len, box._parts.values())) <= MOST_KEPT
 
 
-def test_where_nothing_large_is_waited_for_segments_are_not_kept():
+def test_unexpected_segments_are_not_stored():
     box = Mailbox(ME)
     assert [box.take(part) for part in sent(os.urandom(1500), most_bytes=2000)] == [None, None]
     assert not box._parts
@@ -198,7 +198,7 @@ def test_advertises_when_the_clock_is_set_back():
     assert advertiser.due([info("me")], 500) == [info("me")]
 
 
-def test_that_nothing_is_registered_any_more_is_advertised_once():
+def test_unregistration_is_advertised_once():
     advertiser = Advertiser(100)
     advertiser.advertise_soon(0)
     assert advertiser.due([], 1) == []
@@ -254,7 +254,7 @@ def data(dialect, account, message=b"", chat="chat"):
 
 
 @pytest.mark.parametrize("dialect", PROFILES)
-def test_account_chat_and_message_are_found_in_every_dialect(dialect):
+def test_every_dialect_yields_account_chat_and_message(dialect):
     accounts = [Account.of(PrivateKey.generate(), str(uuid.uuid4())) for _ in range(3)]
     message, message_id = seal_message(EVE, accounts[1].key.public_key, 1, b"hello")
     known = set()

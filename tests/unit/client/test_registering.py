@@ -119,7 +119,7 @@ def test_an_internal_error_is_tried_again_later():
 
 
 @pytest.mark.parametrize("error", [Answer.MALFORMED_MESSAGE, Answer.UNSUPPORTED_TOKEN_TYPE])
-def test_what_is_wrong_is_not_sent_again_until_it_is_changed(error):
+def test_refused_registration_waits_for_a_change(error):
     server = Server()
     client = enabled(server)
     taken = refuse(client, server, error)
@@ -339,7 +339,7 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
-def test_a_server_that_was_a_mistake_keeps_no_other_waiting():
+def test_dead_server_delays_no_other():
     wrong, right = Server(), Server()
     client = enabled(wrong)
     client.due(0.0)  # which nobody hears

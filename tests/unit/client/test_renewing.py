@@ -36,7 +36,7 @@ def test_a_new_device_token_keeps_the_access_token():
         (Options(contacts=BOTH), Options(contacts=BOTH[:1]), False),
     ],
 )
-def test_the_access_token_is_renewed_for_those_who_may_no_longer(before, after, renewed):
+def test_access_token_changes_for_removed_contacts(before, after, renewed):
     server = Server()
     client = registered(server, before)
     token = client.state.access_token
@@ -46,7 +46,7 @@ def test_the_access_token_is_renewed_for_those_who_may_no_longer(before, after, 
     assert is_granted(server.stored.grant, KEY.public_key, server.public_key, server.stored.access_token)
 
 
-def test_contacts_alone_find_the_token_in_what_is_advertised():
+def test_only_contacts_find_the_advertised_token():
     server = Server()
     client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
     [info] = client.infos()

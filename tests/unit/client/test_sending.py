@@ -52,7 +52,7 @@ def test_one_request_for_each_server_with_all_its_devices():
     assert work.due(0) == []
 
 
-def test_more_than_a_hundred_devices_go_in_several_requests():
+def test_many_devices_take_several_requests():
     work = sending(*(target(SERVERS[0], installation=str(number)) for number in range(250)))
     assert [len(asking.request.items) for asking in work.due(0)] == [100, 100, 50]
 
@@ -66,7 +66,7 @@ def test_success_ends_it():
     assert work.due(math.inf) == []
 
 
-def test_the_next_server_is_asked_after_three_seconds_and_no_sooner():
+def test_next_server_is_asked_after_three_seconds():
     work = sending(target(*SERVERS))
     [first] = work.due(0)
     work.note_sent(first, 2.0)  # a light client took its time
@@ -85,7 +85,7 @@ def test_a_late_answer_counts_and_stops_the_others():
     assert work.due(1e9) == []
 
 
-def test_without_answers_servers_are_asked_again_and_given_up():
+def test_silent_servers_are_retried_then_given_up():
     work = sending(target(*SERVERS[:2]))
     now, asked, rounds = 0.0, [], []
     while not work.is_done:

@@ -114,7 +114,7 @@ def listening(running, content_topic):
     return running.listening(content_topic, lambda _: None)
 
 
-def test_a_busy_client_renews_and_takes_back_what_nobody_needs(light, monkeypatch):
+def test_busy_client_renews_and_ends_unused_topics(light, monkeypatch):
     monkeypatch.setattr(service, "PING_SECONDS", 0.1)
 
     async def run():
@@ -288,6 +288,6 @@ def test_topics_are_renewed_a_hundred_at_once(used):
     assert min(Counter(chain(*subscriptions)).values()) > 1
 
 
-def test_a_client_of_more_topics_than_nwaku_would_renew_pings(used):
+def test_client_with_many_topics_pings(used):
     wanted, subscriptions = asyncio.run(tended(used, 900))
     assert subscriptions[-1] == wanted[800:]

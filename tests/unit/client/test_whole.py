@@ -36,7 +36,7 @@ def topics(network):
     return len(list(network.listeners))
 
 
-def test_an_account_that_is_known_does_not_become_anonymous(network, storage):
+def test_known_account_cannot_become_anonymous(network, storage):
     key = PrivateKey.generate()
     Client(key, network, storage)
     with pytest.raises(ValueError, match="without anonymous mode"):
@@ -84,7 +84,7 @@ def test_an_error_of_the_app_does_not_end_the_client(network, storage):
     asyncio.run(run())
 
 
-def test_the_activity_of_what_is_no_installation_is_not_noted(network, client):
+def test_activity_needs_a_valid_installation_id(network, client):
     async def run():
         user = PrivateKey.generate()
         await client.follow(user.public_key)
@@ -252,7 +252,7 @@ def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypa
     assert events[0] == Unsent("OperationalError")
 
 
-def test_what_changed_is_advertised_before_it_is_said_to_be(network, client):
+def test_changes_are_advertised_before_they_are_reported(network, client):
     async def run():
         async with client:
             assert await client.wait_until_advertised(0)  # nothing changed

@@ -150,7 +150,7 @@ def test_posts_at_the_same_time(server):
 
 @pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("ending", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
-def test_a_post_is_never_repeated_that_a_kept_connection_lost(server, gorush, size, ending):
+def test_lost_post_on_a_kept_connection_is_not_repeated(server, gorush, size, ending):
     server.answers = [ACCEPTED, ending, ACCEPTED]
     assert gorush.post([make("before")]).outcomes == [None]
     lost = [make(str(number)) for number in range(size)]
@@ -159,7 +159,7 @@ def test_a_post_is_never_repeated_that_a_kept_connection_lost(server, gorush, si
     assert gorush.post([make("after")]).outcomes == [None]
 
 
-def test_a_kept_connection_that_gorush_closed_meanwhile_costs_no_attempt(server, gorush):
+def test_closed_idle_connection_costs_no_attempt(server, gorush):
     for number in range(3):
         server.answers = [closing]
         assert gorush.post([make(str(number))]).outcomes == [None]

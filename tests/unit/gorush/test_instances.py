@@ -62,7 +62,7 @@ def test_one_alone_is_not_looked_after():
 
 
 @pytest.mark.parametrize("answer", [None, (429, b""), (404, b"")], ids=["down", "429", "no gorush"])
-def test_what_one_does_not_take_another_does_within_the_same_attempt(two, answer):
+def test_falls_back_to_second_gorush_in_one_attempt(two, answer):
     one, other = two
     if answer is not None:
         one.answers = [answer]

@@ -32,7 +32,7 @@ def test_what_fits_is_let_through_whatever_it_is(most, asked):
 
 
 @given(mosts, costs)
-def test_at_most_twice_the_limit_passes_and_nobody_is_locked_out(most, asked):
+def test_twice_the_limit_at_most_passes(most, asked):
     found = chances(most, asked)
     assert all(0.0 < each <= 1.0 for each in found)
     assert sum(each * cost for each, cost in zip(found, asked, strict=True)) <= 2 * most * (1 + 1e-9)
@@ -57,7 +57,7 @@ def test_large_answers_leave_the_fair_share_to_others(honest, strange, share, mo
     st.builds(Demand, st.integers(0, 100), st.integers(0, 100)),
     st.floats(0, 1),
 )
-def test_the_last_window_counts_by_what_of_it_is_within_the_time(now, before, elapsed):
+def test_previous_window_counts_in_proportion(now, before, elapsed):
     asked = demand(now, before, elapsed)
     assert (now.number, now.cost) <= (asked.number, asked.cost)
     assert asked.number <= now.number + before.number

@@ -29,7 +29,7 @@ def test_ios():
     }
 
 
-def test_without_our_keys_it_is_what_the_specification_posts():
+def test_notification_matches_the_specification():
     for each in (notification(collapse_id="c"), notification(platform=Platform.ANDROID)):
         assert each.to_json().keys() - ADDED_KEYS == {"tokens", "platform", "message", "data"}
 

@@ -97,10 +97,10 @@ def test_digests_are_unique_and_ascending():
 
 
 @given(st.binary(max_size=130), st.binary(max_size=130))
-def test_digests_tell_equality_within_one_installation_alone(one, other):
-    assert (AT_REST.item_digest(HERE, one) == AT_REST.named(HERE, other)) == (one == other)
+def test_digests_compare_within_one_installation(one, other):
+    assert (AT_REST.item_digest(HERE, one) == AT_REST.item_digest(HERE, other)) == (one == other)
     for at_rest, place in ((OTHERS, HERE), *((AT_REST, place) for place in ELSEWHERE)):
-        assert at_rest.item_digest(place, one) != AT_REST.named(HERE, one)
+        assert at_rest.item_digest(place, one) != AT_REST.item_digest(HERE, one)
     assert AT_REST.item_digest(HERE, one) != AT_REST.access_token(HERE, one.hex())
 
 

@@ -72,7 +72,7 @@ def test_the_message_is_left_out_where_it_is_too_large(dialect, platform, whole)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_chat_id_that_is_too_large_is_left_to_the_platform(dialect):
+def test_large_chat_id_is_left_to_the_platform(dialect):
     chat_id = bytes(MOST_DATA_BYTES)
     whole = data(dialect, b"x", chat_id)
     assert whole == data(dialect, b"", chat_id)

@@ -133,7 +133,7 @@ def without_signer(digest):
     return (x % secp256k1.ORDER).to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([y & 1])
 
 
-def test_a_signer_that_is_nobody_counts_where_it_is_asked_for():
+def test_invalid_signer_fails_on_access():
     signature = without_signer(keccak256(b"signed"))
     assert secp256k1.is_recoverable(signature)
     assert secp256k1.recover(keccak256(b"signed"), signature) is None
@@ -147,7 +147,7 @@ def test_a_signer_that_is_nobody_counts_where_it_is_asked_for():
 
 
 @pytest.mark.parametrize("size", [0, 1, 500])
-def test_the_signer_of_a_layer_is_found_where_it_is_asked_for(size):
+def test_signer_is_recovered_on_access(size):
     data, signer = os.urandom(size), PrivateKey(SECRET)
     assert payload.decode(payload.encode(data, signer)).signer == signer.public_key
     assert payload.decode(payload.encode(data)).signer is None

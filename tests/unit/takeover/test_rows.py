@@ -90,7 +90,7 @@ def test_of_any_row_comes_a_change_or_a_reason(strange):
 
 
 @given(fields)
-def test_of_any_registration_comes_what_it_says_or_a_reason(changed):
+def test_any_registration_yields_a_change_or_a_reason(changed):
     content = registered(**changed)
     row = CLIENT.public_key.key_hash, content.installation_id, content.version, content.SerializeToString()
     [reading] = read_all([row])

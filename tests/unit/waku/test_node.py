@@ -73,7 +73,7 @@ def test_a_topic_that_could_be_read_is_not_subscribed(server, node):
     assert len(server.requests) == 1
 
 
-def test_a_subscription_whose_answer_was_lost_is_not_repeated_before_a_read(server, node):
+def test_lost_subscription_answer_waits_for_a_read(server, node):
     server.answers = [b"", (404, b""), (200, b"true")]
     with pytest.raises(NodeUnreachable):
         node.subscribe([SHARD])

@@ -78,7 +78,7 @@ def test_what_is_refused_keeps_nothing_else_back(server, publisher):
     assert published(server) == list(range(10))
 
 
-def test_what_a_node_does_not_take_in_passing_is_published_again(server, publisher):
+def test_transient_publish_failure_is_retried(server, publisher):
     server.answers = [(500, b"oh"), (200, b"")]
     assert publisher.publish(messages(10)) == [None] * 10
     assert set(published(server)) == set(range(10))
@@ -92,7 +92,7 @@ def test_a_node_that_is_gone_ends_it(server, publisher):
     assert len(server.requests) <= 2 * 4
 
 
-def test_a_node_that_hangs_holds_up_for_as_long_as_two_requests(server):
+def test_hanging_node_delays_by_two_requests_at_most(server):
     server.answers = [hang]
     hasty = Publisher({"node": server.url}, timeout=0.2, connections=4)
     begun = time.monotonic()
@@ -215,7 +215,7 @@ def test_one_that_takes_it_suffices(two, answer):
     assert published(other) == list(range(20))
 
 
-def test_what_one_refuses_and_the_other_was_not_asked_for_is_tried_again(two):
+def test_refusal_of_one_node_is_retried_on_the_other(two):
     one, other, publisher = two
     one.answers, other.answers = [(400, b"Node not subscribed to topic")], [(503, b"")]
     assert {type(error) for error in publisher.publish(messages(20))} == {NodeUnreachable}
@@ -227,7 +227,7 @@ def test_what_both_refuse_is_refused(two):
     assert {type(error) for error in publisher.publish(messages(3))} == {NodeRefused}
 
 
-def test_a_node_that_hangs_holds_up_its_neighbour_no_longer_than_a_moment_and_then_rests(two):
+def test_hanging_node_delays_its_neighbour_only_briefly(two):
     one, other, publisher = two
     one.answers = [hang]
     late = came_to("one", "late")
@@ -265,7 +265,7 @@ def test_nodes_that_all_rest_are_asked_all_the_same(two):
 
 
 @pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
-def test_a_node_that_is_left_out_is_not_asked_unless_no_other_is_left(left_out, asked):
+def test_left_out_node_is_only_a_last_resort(left_out, asked):
     with serving() as one, serving() as other:
         publisher = Publisher({"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda: left_out)
         assert publisher.publish(messages(3)) == [None] * 3

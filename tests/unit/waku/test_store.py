@@ -361,7 +361,7 @@ def test_many_messages_of_one_time_take_several_pages():
     assert len(store.asked) == 1 + 3
 
 
-def test_more_messages_without_a_timestamp_than_a_page_at_one_instant_do_not_hang_the_walk():
+def test_full_page_without_timestamps_ends_the_walk():
     entries = [(0, 500, number) for number in range(350)] + [(600, 600, 1000)]
     with GoArchive(entries) as store:
         assert len(set(walked(store))) == 351
@@ -382,7 +382,7 @@ UNASKED = [replace(MESSAGE, **each) for each in ({"content_topic": "/c/1/c/c"}, 
 
 
 @pytest.mark.parametrize("with_messages", [True, False])
-def test_what_a_store_was_not_asked_for_counts_as_malformed(with_messages):
+def test_unrequested_messages_count_as_malformed(with_messages):
     """One Store cannot put messages where nobody looked for them, nor make a walk meet them at every turn."""
     entries = [
         {"messageHash": f"0x{message_hash(SHARD, each).hex()}", "message": told(each)} for each in (MESSAGE, *UNASKED)
@@ -401,7 +401,7 @@ def test_what_a_store_was_not_asked_for_counts_as_malformed(with_messages):
     assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
 
 
-def test_in_a_store_v1_messages_without_a_time_are_what_was_asked_for():
+def test_store_v1_returns_messages_without_a_time():
     answers = iter([(404, b""), v1(*map(told, (MESSAGE, *UNASKED)))])
     with Archive(lambda *_: next(answers)) as store:
         [page] = store.walk(QUERY, with_messages=True)
