@@ -10,7 +10,7 @@ import pytest
 
 from conformance.expected import NOT_COMPARED, VERDICT, Scenario, differences
 from conformance.running import Running, running
-from support.leftovers import kept
+from support.leftovers import belonging_to_fixture
 
 #: States of a delivery that is not over.
 UNFINISHED = {"pending", "posting"}
@@ -43,7 +43,7 @@ def server_of(forkserver) -> Iterator[Callable[[Scenario], Running]]:
                 current[:] = [exit_stack.enter_context(running(scenario, forkserver))]
             return current[0]
 
-        yield kept(server_of)
+        yield belonging_to_fixture(server_of)
 
 
 def test_step(scenario: Scenario, position: int, server_of, record_property) -> None:

@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from support.deploy.compose import filled, needed
-from support.deploy.containers import Builder, fresh, memory, missing
+from support.deploy.containers import Builder, fresh, memory, missing_tool
 from support.deploy.podman import Podman, there
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
@@ -34,7 +34,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
-MISSING = None if there() else missing()
+MISSING = None if there() else missing_tool()
 if MISSING and os.environ.get("CI") != "true":
     pytest.skip(MISSING, allow_module_level=True)
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from e2e.stacks import running_node, running_stack
-from support.leftovers import kept
+from support.leftovers import belonging_to_fixture
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
@@ -32,7 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def start_stack(forkserver) -> Iterator[Callable[..., Stack]]:
     """Start a stack that runs until the end of the module."""
     with ExitStack() as exit_stack:
-        yield kept(lambda **options: exit_stack.enter_context(running_stack(launcher=forkserver.fork, **options)))
+        yield belonging_to_fixture(
+            lambda **options: exit_stack.enter_context(running_stack(launcher=forkserver.fork, **options))
+        )
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ def self_signed() -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "server")])
     now = dt.datetime.now(dt.UTC)
-    signed = (
+    certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
@@ -24,4 +24,4 @@ def self_signed() -> bytes:
     )
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    ) + signed.public_bytes(serialization.Encoding.PEM)
+    ) + certificate.public_bytes(serialization.Encoding.PEM)

@@ -51,4 +51,4 @@ async def eventually(predicate):
 
 def requests(network):
     topic = content_topic(partitioned_topic(SERVER))
-    return [each for each in network.published if each.content_topic == topic]
+    return [message for message in network.published if message.content_topic == topic]

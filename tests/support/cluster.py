@@ -24,7 +24,7 @@ def autoscaler(*conditions, current=2, desired=3):
             "currentReplicas": current,
             "desiredReplicas": desired,
             "currentMetrics": None,
-            "conditions": [dict(zip(names, each, strict=True)) for each in conditions] or None,
+            "conditions": [dict(zip(names, values, strict=True)) for values in conditions] or None,
         },
     }
 

@@ -81,18 +81,18 @@ class Forkserver:
             argv=[*command[2:]], log=str(log.absolute()), env=dict(env or os.environ), cwd=str(cwd or Path.cwd())
         )
         ours, theirs = Pipe()
-        blocked, watched = os.pipe()
+        write_end, read_end = os.pipe()
         try:
             with theirs:
-                socket.send_fds(self._control, [b"."], [theirs.fileno(), blocked])
+                socket.send_fds(self._control, [b"."], [theirs.fileno(), write_end])
             ours.send(request)
-            return Forked(command, ours.recv(), ours, watched)
+            return Forked(command, ours.recv(), ours, read_end)
         except (OSError, EOFError) as error:
             ours.close()
-            os.close(watched)
+            os.close(read_end)
             raise ConnectionResetError("the forkserver has ended") from error
         finally:
-            os.close(blocked)
+            os.close(write_end)
 
     def close(self) -> None:
         """End the forkserver."""
@@ -160,33 +160,33 @@ def main() -> None:
         import_module(name)
     gc.collect()
     gc.freeze()
-    if forked := _serve(socket.socket(fileno=os.dup(0))):
-        _run(*forked)
+    if child := _serve(socket.socket(fileno=os.dup(0))):
+        _run(*child)
 
 
 def _serve(control: socket.socket) -> tuple[Connection, int] | None:
     """Fork for whoever asks; return in each forked process what it was asked for by, and None in the end."""
     running: dict[int, Connection] = {}
     with ExitStack() as ours:
-        ended, wakeup = map(ours.enter_context, socket.socketpair())
+        end, wakeup = map(ours.enter_context, socket.socketpair())
         wakeup.setblocking(False)
         signal.set_wakeup_fd(wakeup.fileno())
         ours.callback(signal.set_wakeup_fd, -1)
         ours.callback(signal.signal, signal.SIGCHLD, signal.signal(signal.SIGCHLD, lambda *_: None))
         requests = ours.enter_context(selectors.DefaultSelector())
-        for each in (ours.enter_context(control), ended):
-            requests.register(each, selectors.EVENT_READ)
+        for stream in (ours.enter_context(control), end):
+            requests.register(stream, selectors.EVENT_READ)
         while True:
             ready = {key.fileobj for key, _ in requests.select()}
-            if ended in ready:
-                ended.recv(4096)
+            if end in ready:
+                end.recv(4096)
                 _tell_ends(running)
             if control not in ready:
                 continue
-            _, received, *_ = socket.recv_fds(control, 1, 2)
-            if not received:
+            _, descriptors, *_ = socket.recv_fds(control, 1, 2)
+            if not descriptors:
                 return None
-            answers, watch = Connection(received[0]), received[1]
+            answers, watch = Connection(descriptors[0]), descriptors[1]
             if (pid := os.fork()) == 0:
                 for other in running.values():
                     other.close()

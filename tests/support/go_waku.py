@@ -33,7 +33,7 @@ def subscribe(client: httpx2.Client, *shards: str) -> None:
     assert client.post("/relay/v1/subscriptions", json=shards).text == "true"
 
 
-def encoded(payload: bytes) -> str:
+def encode(payload: bytes) -> str:
     return base64.b64encode(payload).decode()
 
 

@@ -15,8 +15,8 @@ TABLES = ("registrations", "query_topics", "admitted_requests")
 
 
 def objects(result):
-    *told, totals = map(json.loads, result.stdout.splitlines())
-    return told, totals
+    *reports, totals = map(json.loads, result.stdout.splitlines())
+    return reports, totals
 
 
 def state(connection):

@@ -2,7 +2,7 @@
 
 A child that a fixture of a module or a session starts belongs to that fixture, and so does what a `Process` of it
 starts later: a test may kill and restart a part of its module's server. So does what such a fixture lets a test start,
-by `kept`. Everything else belongs to the test.
+by `belonging_to_fixture`. Everything else belongs to the test.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _keepers: list[object] = []
 #: that nobody waited for from warning of it in another test.
 _children: dict[subprocess.Popen | Forked, object | None] = {}
 _processes: WeakKeyDictionary[Process, object | None] = WeakKeyDictionary()
-_FAILED = pytest.StashKey[bool]()
+_HAS_FAILED = pytest.StashKey[bool]()
 
 
-def kept(start: Callable[P, T]) -> Callable[P, T]:
+def belonging_to_fixture(start: Callable[P, T]) -> Callable[P, T]:
     """Let what a function starts, whenever it is called, belong to the fixture that is being set up."""
     keeper = _keeper()
 
     @functools.wraps(start)
     def start_and_keep(*args: P.args, **options: P.kwargs) -> T:
-        with _kept_by(keeper):
+        with _owned_by(keeper):
             return start(*args, **options)
 
     return start_and_keep
@@ -55,7 +55,7 @@ def _keeper() -> object | None:
 
 
 @contextmanager
-def _kept_by(keeper: object | None) -> Iterator[None]:
+def _owned_by(keeper: object | None) -> Iterator[None]:
     _keepers.append(keeper)
     try:
         yield
@@ -97,7 +97,7 @@ def _end(fixture: object | None, grace: float = 0.0) -> list[str]:
     """End the children of a fixture, or of the test; return the commands of those that had to be killed."""
     for child in [child for child in list(_children) if child.poll() is not None]:
         del _children[child]
-    killed = []
+    pids = []
     for child in [child for child, owner in list(_children.items()) if owner is fixture]:
         del _children[child]
         with suppress(subprocess.TimeoutExpired):
@@ -105,18 +105,18 @@ def _end(fixture: object | None, grace: float = 0.0) -> list[str]:
             continue
         # Of a `Process` the first three are the watching shell.
         words = child.args if isinstance(child.args, list) else [child.args]
-        killed.append(" ".join(map(str, words[3:] if words[:1] == ["/bin/sh"] else words)))
+        pids.append(" ".join(map(str, words[3:] if words[:1] == ["/bin/sh"] else words)))
         with suppress(psutil.NoSuchProcess):
-            for each in psutil.Process(child.pid).children(recursive=True):
+            for descendant in psutil.Process(child.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
-                    each.kill()
+                    descendant.kill()
         child.kill()
         pipes = [child.stdin] if isinstance(child, Forked) else [child.stdin, child.stdout, child.stderr]
         for pipe in filter(None, pipes):
             with suppress(OSError):
                 pipe.close()
         child.wait()
-    return killed
+    return pids
 
 
 def pytest_configure() -> None:
@@ -127,7 +127,7 @@ def pytest_configure() -> None:
 def pytest_fixture_setup(fixturedef):
     if fixturedef.scope == "function":
         return (yield)
-    with _kept_by(fixturedef):
+    with _owned_by(fixturedef):
         return (yield)
 
 
@@ -141,20 +141,20 @@ def pytest_fixture_post_finalizer(fixturedef):
 def pytest_runtest_makereport(item):
     report = yield
     if report.failed:
-        item.stash[_FAILED] = True
+        item.stash[_HAS_FAILED] = True
     return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item):
-    failed = item.stash.get(_FAILED, False)
+    has_failed = item.stash.get(_HAS_FAILED, False)
     try:
         result = yield
     except BaseException:
         _end(None)
         raise
-    if (left := _end(None, 0.0 if failed else GRACE)) and not failed:
-        pytest.fail("it left processes, which were killed: " + "; ".join(left), pytrace=False)
+    if (leftovers := _end(None, 0.0 if has_failed else GRACE)) and not has_failed:
+        pytest.fail("it left processes, which were killed: " + "; ".join(leftovers), pytrace=False)
     return result
 
 
@@ -162,7 +162,7 @@ def pytest_runtest_teardown(item):
 def pytest_runtest_protocol(item):
     """Let what a failed test had open be closed before the next one begins, which would be told of it."""
     result = yield
-    if item.stash.get(_FAILED, False):
+    if item.stash.get(_HAS_FAILED, False):
         sys.last_exc = sys.last_value = sys.last_traceback = None
         with warnings.catch_warnings(action="ignore"):
             gc.collect()

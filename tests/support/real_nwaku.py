@@ -63,5 +63,5 @@ def relay_flags(peer: Nwaku) -> list[str]:
 
 def light_flags(service: Nwaku) -> list[str]:
     """Flags of a light node of a service node."""
-    served = [f"--{what}node={service.address}" for what in ("filter", "lightpush", "store")]
-    return ["--relay=false", "--shard=32", "--shard=64", *served]
+    services = [f"--{what}node={service.address}" for what in ("filter", "lightpush", "store")]
+    return ["--relay=false", "--shard=32", "--shard=64", *services]

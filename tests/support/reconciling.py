@@ -50,31 +50,31 @@ class Bench:
 
     def walkers(self, *, backlog_age=86_400.0, **options):
         """Open walkers; no queue counts as behind, however long a test takes, unless told otherwise."""
-        opened = Reconciliation.open(self.settings(**options), self.stop)
-        for each in opened.recent:
-            each.walker.rest.most_age = backlog_age
-        return opened, *opened.recent
+        reconciliation = Reconciliation.open(self.settings(**options), self.stop)
+        for recent in reconciliation.recent:
+            recent.walker.rest.most_age = backlog_age
+        return reconciliation, *reconciliation.recent
 
     def send(self, content_topic=None, *, ago=1.0, count=1, apart=0.0):
         """Send messages, the last so many seconds ago; what peers relay to the node comes a thousand at a time."""
         last = time.time_ns() - int(ago * 10**9)
-        sent = []
+        entries = []
         for number in range(count):
             stamp = last - int((count - 1 - number) * apart * 10**9)
             message = WakuMessage(
                 payload=os.urandom(400), content_topic=content_topic or self.personal, timestamp=stamp
             )
-            sent.append(Entry(SHARD, message_hash(SHARD, message), stamp / 1e9, message))
+            entries.append(Entry(SHARD, message_hash(SHARD, message), stamp / 1e9, message))
         for start in range(0, count, 1000):
-            messages = [encode_message(entry.message) for entry in sent[start : start + 1000]]
+            messages = [encode_message(entry.message) for entry in entries[start : start + 1000]]
             body = {"pubsubTopic": SHARD, "messages": messages}
             httpx2.post(f"{self.node_url}/dev/messages", json=body, timeout=60).raise_for_status()
-        return sent
+        return entries
 
-    def queued(self):
+    def queued_hashes(self):
         return {name: self.redis.llen(name) for name in QUEUES if self.redis.llen(name)}
 
-    def claimed(self):
+    def claimed_hashes(self):
         return {key.removeprefix(b"wakupush:claim:") for key in self.redis.keys("wakupush:claim:*")}
 
     def handle(self, entries):
@@ -93,7 +93,7 @@ def _server_of_a_new_partition():
     return key
 
 
-def walked(recent, seconds):
+def walk_from(recent, seconds):
     """Walk from so many seconds ago to now; None if it failed."""
     return recent.walker.attempt(SHARD, lambda: recent.walker.walk(SHARD, ago(seconds), time.time()))
 
@@ -102,8 +102,8 @@ def looked_back(recent):
     return recent.walker.attempt(SHARD, lambda: recent.look_back(SHARD))
 
 
-def turned(each):
-    return each.walker.attempt(SHARD, lambda: each.turn(SHARD))
+def turn(recent):
+    return recent.walker.attempt(SHARD, lambda: recent.turn(SHARD))
 
 
 def hashes(entries):
@@ -114,7 +114,7 @@ def ago(seconds):
     return time.time() - seconds
 
 
-def each_page(recent, monkeypatch, called):
+def after_each_page(recent, monkeypatch, function):
     """Call a function with its number after each page of a walk."""
     pages = []
     heal = walk.Walker._heal
@@ -123,6 +123,6 @@ def each_page(recent, monkeypatch, called):
         heal(walker, *arguments)
         if walker is recent.walker:
             pages.append(1)
-            called(len(pages))
+            function(len(pages))
 
     monkeypatch.setattr(walk.Walker, "_heal", note)

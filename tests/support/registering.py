@@ -31,27 +31,27 @@ class Server:
     def public_key(self):
         return self.key.public_key
 
-    def take(self, sealed, client=KEY):
+    def take(self, ciphertext, client=KEY):
         """Return the answer to a registration, opened again."""
-        message = open_registration(sealed, self.key, client.public_key, most_bytes=1_000_000)
+        message = open_registration(ciphertext, self.key, client.public_key, most_bytes=1_000_000)
         self.asked.append(message)
         failure = None
         try:
-            taken = registration.check(
+            result = registration.check(
                 message, client=client.public_key, server=self.public_key, stored_version=self.version, limits=LIMITS
             )
-            self.version = taken.version
-            self.stored = None if isinstance(taken, Unregistration) else taken
+            self.version = result.version
+            self.stored = None if isinstance(result, Unregistration) else result
         except Refused as refused:
             failure = refused.failure
-        return parse_response(registration.encode_response(request_id(sealed), failure))
+        return parse_response(registration.encode_response(request_id(ciphertext), failure))
 
 
 def registrar(state=None, key=KEY):
     return Registrar(key, INSTALLATION, state or RegistrarState(), random=Random(1))
 
 
-def enabled(*servers, options=None):
+def enabled_registrar(*servers, options=None):
     """Return a registrar that is about to register with servers."""
     client = registrar()
     client.set_options(options or Options())
@@ -60,9 +60,9 @@ def enabled(*servers, options=None):
     return client
 
 
-def registered(server, options=None):
+def registered_registrar(server, options=None):
     """Return a registrar that is registered with a server."""
-    client = enabled(server, options=options)
+    client = enabled_registrar(server, options=options)
     exchange(client, server)
     return client
 
@@ -71,8 +71,8 @@ def exchange(client, server, now=0.0):
     """Let a client and its only server talk until nothing is due, and return how often they did."""
     count = 0
     while asking := client.due(now):
-        [each] = asking
-        client.take_answer(server.public_key, server.take(each.sealed), now)
+        [due] = asking
+        client.take_answer(server.public_key, server.take(due.sealed), now)
         count += 1
     return count
 

@@ -67,13 +67,13 @@ def delivery(number: int, **fields) -> Delivery:
     )
 
 
-def take_on(connection, added, succeeded, lease=60):
+def take_on(connection, new_deliveries, succeeded, lease=60):
     options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST}
-    return requests.take_on(connection, added, succeeded, **options)
+    return requests.take_on(connection, new_deliveries, succeeded, **options)
 
 
-def take(connection, claimed):
-    return deliveries.take(connection, claimed, seconds=60, at_rest=AT_REST)
+def take(connection, attempts_begun):
+    return deliveries.take(connection, attempts_begun, seconds=60, at_rest=AT_REST)
 
 
 def entry(number: int, timestamp: int = 0) -> Entry:

@@ -128,7 +128,7 @@ class Sentinels:
     @property
     def settings(self) -> dict[str, str]:
         return {
-            "WAKUPUSH_REDIS__SENTINELS": json.dumps([f"127.0.0.1:{each.port}" for each in self.sentinels]),
+            "WAKUPUSH_REDIS__SENTINELS": json.dumps([f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels]),
             "WAKUPUSH_REDIS__SENTINEL_PASSWORD": SENTINEL_PASSWORD,
             **({"WAKUPUSH_REDIS__SENTINEL_USER": USER} if self._certificate else {}),
         }
@@ -139,19 +139,19 @@ class Sentinels:
             try:
                 with sentinel.client() as client:
                     _, port = client.sentinel_get_master_addr_by_name(NAME)
-                [found] = [each for each in self.servers if each.port == int(port)]
-                with found.client() as client:
+                [master] = [server for server in self.servers if server.port == int(port)]
+                with master.client() as client:
                     client.set("test:writes", "1")
-                    return found
+                    return master
             except RedisError:
                 continue
         return None
 
     def wait_for_another(self, old: Server) -> float:
         """Wait until another one is the primary; return how many seconds that took."""
-        begun = time.monotonic()
+        start = time.monotonic()
         wait_until(lambda: self.primary() not in (None, old), timeout=60, what="another primary")
-        return time.monotonic() - begun
+        return time.monotonic() - start
 
     def _know_each_other(self) -> bool:
         for sentinel in self.sentinels:
@@ -167,5 +167,5 @@ class Sentinels:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for each in (*self.sentinels, *self.servers):
-            each.stop()
+        for process in (*self.sentinels, *self.servers):
+            process.stop()

@@ -22,16 +22,16 @@ ROWS = f"""SELECT key_hash, installation_hash, version, sealed_device, sealed_al
 
 def contents(connection, identity):
     """Return the content of each row by its installation: version, device, allowed_key_list, the other columns."""
-    found = {}
-    for key_hash, installation_hash, version, device, allowed, *others in connection.execute(ROWS):
+    rows = {}
+    for key_hash, installation_hash, version, device, allowed_keys, *others in connection.execute(ROWS):
         place = Installation(key_hash, installation_hash), int(version)
-        found[place[0]] = (
+        rows[place[0]] = (
             int(version),
             device and identity.at_rest.open_device(*place, device),
-            allowed and identity.at_rest.open_allowed_key_list(*place, allowed),
+            allowed_keys and identity.at_rest.open_allowed_key_list(*place, allowed_keys),
             dict(zip(CLEAR, others, strict=True)),
         )
-    return found
+    return rows
 
 
 def devices(connection, identity):
@@ -69,8 +69,8 @@ def reroute(connection, identity, device_token, *, apn_topic=None, platform=None
             muted_chat_list=(),
             allowed_mentions_chat_list=(),
         )
-        sealed = identity.at_rest.seal_device(installation, registration)
+        ciphertext = identity.at_rest.seal_device(installation, registration)
         connection.execute(
             "UPDATE registrations SET sealed_device = %s WHERE key_hash = %s AND installation_hash = %s",
-            [sealed, installation.key_hash, installation.installation_hash],
+            [ciphertext, installation.key_hash, installation.installation_hash],
         )

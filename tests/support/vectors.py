@@ -29,15 +29,15 @@ def entries(name, key):
 
 def messages(*, inside="waku_message"):
     """Return every message of every file, with its layers, that has a certain layer."""
-    found = [(f"payload_v1-{message['note']}", message) for message in load("payload_v1")["messages"]]
+    cases = [(f"payload_v1-{message['note']}", message) for message in load("payload_v1")["messages"]]
     for scenario in SCENARIOS:
         for step in load(scenario)["steps"]:
             for kind in ("send", "replies"):
-                found += [
+                cases += [
                     (f"{scenario.removeprefix('scenario_')}-{step['name']}-{kind}{index}", message)
                     for index, message in enumerate(step[kind])
                 ]
-    return [pytest.param(message, id=name) for name, message in found if inside in message]
+    return [pytest.param(message, id=name) for name, message in cases if inside in message]
 
 
 def private_keys(scenario):
@@ -50,13 +50,13 @@ def private_keys(scenario):
     }
 
 
-def sealed(message):
+def ciphertext_of(message):
     return b64decode(message["waku_message"]["payload"])
 
 
-def opened(message):
+def open_message(message):
     """Open the payload of a message with the key that its vector names."""
     layer = message["payload_v1"]
     if layer["encryption"] == "symmetric":
-        return payload.open_symmetric(sealed(message), bytes.fromhex(layer["symmetric_key"]))
-    return payload.open_asymmetric(sealed(message), PrivateKey.from_hex(layer["recipient_private_key"]))
+        return payload.open_symmetric(ciphertext_of(message), bytes.fromhex(layer["symmetric_key"]))
+    return payload.open_asymmetric(ciphertext_of(message), PrivateKey.from_hex(layer["recipient_private_key"]))

@@ -108,19 +108,19 @@ def make_pair(one, other):
 
 
 def make_seals(chance):
-    shared = CLIENT.shared_key(SERVER.public_key)
+    key = CLIENT.shared_key(SERVER.public_key)
     for length in (0, 1, 36):
         plaintext, nonce = chance.randbytes(length), chance.randbytes(12)
-        sealed = sealing.seal(shared, plaintext, nonce)
-        case = {"key": shared.hex(), "plaintext": plaintext.hex(), "nonce": nonce.hex()}
-        yield {"note": f"{length} bytes", **case, "ciphertext": sealed.hex(), "opens": True}
-    changed = sealed[:-1] + bytes([sealed[-1] ^ 1])
-    yield {"note": "tag changed", **case, "ciphertext": changed.hex(), "opens": False}
+        ciphertext = sealing.seal(key, plaintext, nonce)
+        case = {"key": key.hex(), "plaintext": plaintext.hex(), "nonce": nonce.hex()}
+        yield {"note": f"{length} bytes", **case, "ciphertext": ciphertext.hex(), "opens": True}
+    other = ciphertext[:-1] + bytes([ciphertext[-1] ^ 1])
+    yield {"note": "tag changed", **case, "ciphertext": other.hex(), "opens": False}
 
 
 def make_grants():
     good = grants.grant(CLIENT, SERVER.public_key, TOKEN)
-    for note, given, token, valid in (
+    for note, proof, token, valid in (
         ("good", good, TOKEN, True),
         ("of somebody else", grants.grant(STRANGER, SERVER.public_key, TOKEN), TOKEN, False),
         ("for another server", grants.grant(CLIENT, ASKER.public_key, TOKEN), TOKEN, False),
@@ -135,20 +135,20 @@ def make_grants():
             "access_token": token,
             "material": material.hex(),
             "material_keccak256": keccak256(material).hex(),
-            "grant": given.hex(),
+            "grant": proof.hex(),
             "valid": valid,
         }
 
 
 def make_access_token():
-    shared = CLIENT.shared_key(CONTACT.public_key)
-    item = sealing.seal(shared, TOKEN.encode())
+    key = CLIENT.shared_key(CONTACT.public_key)
+    item = sealing.seal(key, TOKEN.encode())
     return {
         "user_private_key": CLIENT.secret.hex(),
         "contact_private_key": CONTACT.secret.hex(),
         "stranger_private_key": STRANGER.secret.hex(),
         "access_token": TOKEN,
-        "shared_key": shared.hex(),
+        "shared_key": key.hex(),
         "nonce": item[:12].hex(),
         "item": item.hex(),
         "contact_opens": True,
@@ -184,43 +184,43 @@ def make_payloads():
         for encryption in ("asymmetric", "symmetric"):
             signer = ASKER if signed else None
             if encryption == "asymmetric":
-                sealed, place = payload.seal_asymmetric(data, SERVER.public_key, signer), SERVER.secret
+                ciphertext, place = payload.seal_asymmetric(data, SERVER.public_key, signer), SERVER.secret
             else:
-                sealed, place = payload.seal_symmetric(data, topic_key, signer), topic_key
-            encoded = decrypted(encryption, sealed, place)
-            content = payload.decode(encoded)
+                ciphertext, place = payload.seal_symmetric(data, topic_key, signer), topic_key
+            plaintext = decrypt(encryption, ciphertext, place)
+            content = payload.decode(plaintext)
             yield {
                 "note": f"{encryption}, {length} bytes, {'signed' if signed else 'unsigned'}",
                 "encryption": encryption,
                 "key": place.hex(),
-                "payload": sealed.hex(),
-                "decrypted": encoded.hex(),
-                "flags": encoded[0],
+                "payload": ciphertext.hex(),
+                "decrypted": plaintext.hex(),
+                "flags": plaintext[0],
                 "data": data.hex(),
                 "padding": content.padding.hex(),
-                "signature": encoded[-65:].hex() if signed else "",
+                "signature": plaintext[-65:].hex() if signed else "",
                 "signer_public_key": ASKER.public_key.uncompressed.hex() if signed else "",
                 "opens": True,
             }
-    broken = bytearray(payload.seal_asymmetric(b"data", SERVER.public_key, ASKER))
-    broken[-1] ^= 1
+    damaged_payload = bytearray(payload.seal_asymmetric(b"data", SERVER.public_key, ASKER))
+    damaged_payload[-1] ^= 1
     yield {
         "note": "tag changed",
         "encryption": "asymmetric",
         "key": SERVER.secret.hex(),
-        "payload": broken.hex(),
+        "payload": damaged_payload.hex(),
         "opens": False,
     }
 
 
-def decrypted(encryption, sealed, key_):
+def decrypt(encryption, ciphertext, key_):
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
     from wakupush.protocol import ecies  # noqa: PLC0415
 
     if encryption == "asymmetric":
-        return ecies.decrypt(sealed, PrivateKey(key_))
-    return AESGCM(key_).decrypt(sealed[-12:], sealed[:-12], None)
+        return ecies.decrypt(ciphertext, PrivateKey(key_))
+    return AESGCM(key_).decrypt(ciphertext[-12:], ciphertext[:-12], None)
 
 
 def make_segments(chance):
@@ -240,27 +240,27 @@ def make_conversation(chance):
         CLIENT, server, access_token=TOKEN, installation_id="5a6baa5b-87a5-6d24-7b15-18303ea8c3d9",
         device_token=chance.randbytes(32).hex(),
     )  # fmt: skip
-    sealed = registration.seal_registration(content, CLIENT, server)
-    yield told("registration", CLIENT, SERVER, sealed, content)
-    response = pb.PushNotificationRegistrationResponse(success=True, request_id=shake256_64(sealed))
-    yield told("registration response", SERVER, CLIENT, response.SerializeToString(), response)
-    asked = pb.PushNotificationQuery(public_keys=[user])
-    question = told("query", ASKER, None, asked.SerializeToString(), asked)
+    ciphertext = registration.seal_registration(content, CLIENT, server)
+    yield scenario_message("registration", CLIENT, SERVER, ciphertext, content)
+    response = pb.PushNotificationRegistrationResponse(success=True, request_id=shake256_64(ciphertext))
+    yield scenario_message("registration response", SERVER, CLIENT, response.SerializeToString(), response)
+    query_message = pb.PushNotificationQuery(public_keys=[user])
+    question = scenario_message("query", ASKER, None, query_message.SerializeToString(), query_message)
     yield question
     info = pb.PushNotificationQueryInfo(
         access_token=TOKEN, installation_id=content.installation_id, public_key=user, grant=content.grant, version=1
     )
     answer = pb.PushNotificationQueryResponse(info=[info], message_id=unhex(question["message_id"]), success=True)
-    yield told("query response", SERVER, ASKER, answer.SerializeToString(), answer)
+    yield scenario_message("query response", SERVER, ASKER, answer.SerializeToString(), answer)
     item = pb.PushNotification(
         access_token=TOKEN, chat_id=shake256_64(b"a chat"), public_key=user, installation_id=content.installation_id,
         message=b"what the messenger encrypted", type=pb.PushNotification.MESSAGE, author=ASKER.public_key.author_hash,
     )  # fmt: skip
     request = pb.PushNotificationRequest(requests=[item], message_id=chance.randbytes(32))
-    yield told("push request", ASKER, SERVER, request.SerializeToString(), request)
+    yield scenario_message("push request", ASKER, SERVER, request.SerializeToString(), request)
     report = pb.PushNotificationReport(success=True, public_key=user, installation_id=content.installation_id)
     reports = pb.PushNotificationResponse(message_id=request.message_id, reports=[report])
-    yield told("push response", SERVER, ASKER, reports.SerializeToString(), reports)
+    yield scenario_message("push response", SERVER, ASKER, reports.SerializeToString(), reports)
 
 
 KINDS = {
@@ -273,7 +273,7 @@ KINDS = {
 }
 
 
-def told(name, sender, recipient, inner, content):
+def scenario_message(name, sender, recipient, inner, content):
     """Return a message with all its layers. Without a recipient it is a query, on the topic of the client."""
     kind, _ = KINDS[name]
     topic_name = topics.partitioned_topic(recipient.public_key) if recipient else CLIENT.public_key.key_hash.hex()

@@ -19,7 +19,7 @@ from support.go_waku import (
     TOPIC,
     Serve,
     development_node,
-    encoded,
+    encode,
     history,
     media_type,
     relay_path,
@@ -144,7 +144,7 @@ def test_full_queue_blocks_other_shards_and_the_archive(client: httpx2.Client) -
     first = client.get(relay_path(OTHER_SHARD)).json()
     assert CAPACITY <= len(first) <= len(recordings.load(AREA, "relay-get-overflow-1").answer) == CAPACITY + 1
     rest = _read_all(client, OTHER_SHARD, count=300 - len(first))
-    assert {message["payload"] for message in first + rest} == {encoded(b"f%d" % number) for number in range(300)}
+    assert {message["payload"] for message in first + rest} == {encode(b"f%d" % number) for number in range(300)}
     assert len(_read_all(client, count=5)) == 5
     wait_until(lambda: len(history(client)) == 305, timeout=60, what="everything is archived")
 
@@ -156,9 +156,9 @@ def test_newest_are_dropped_when_all_buffers_are_full(client: httpx2.Client) -> 
         assert _publish(client, b"%d" % number, shard=OTHER_SHARD) == 200
     time.sleep(0.3)
     read = _read_all(client, OTHER_SHARD, count=kept)
-    assert {message["payload"] for message in read} == {encoded(b"%d" % number) for number in range(kept)}
+    assert {message["payload"] for message in read} == {encode(b"%d" % number) for number in range(kept)}
     _publish(client, b"after", shard=OTHER_SHARD)
-    assert [message["payload"] for message in _read_all(client, OTHER_SHARD, count=1)] == [encoded(b"after")]
+    assert [message["payload"] for message in _read_all(client, OTHER_SHARD, count=1)] == [encode(b"after")]
 
 
 def test_shards_have_own_caches_before_the_common_one(client: httpx2.Client) -> None:
@@ -191,7 +191,7 @@ def test_restart(serve: Serve) -> None:
     assert len(history(client)) == CAPACITY  # what waited is gone
     subscribe(client, SHARD)
     _publish(client, b"after")
-    assert [message["payload"] for message in client.get(relay_path()).json()] == [encoded(b"after")]
+    assert [message["payload"] for message in client.get(relay_path()).json()] == [encode(b"after")]
     counters = client.get("/dev/counters").json()
     assert (counters["restarts"], counters["published"], counters["archived"]) == (1, CAPACITY + 11, CAPACITY + 1)
 
@@ -209,7 +209,7 @@ def test_log_shows_publications_of_a_blocked_node(serve: Serve) -> None:
 
 
 def _publish(client: httpx2.Client, payload: bytes, *, shard: str = SHARD, timestamp: int = 0) -> int:
-    body = {"payload": encoded(payload), "contentTopic": TOPIC, "timestamp": timestamp or time.time_ns()}
+    body = {"payload": encode(payload), "contentTopic": TOPIC, "timestamp": timestamp or time.time_ns()}
     return client.post(relay_path(shard), json=body).status_code
 
 

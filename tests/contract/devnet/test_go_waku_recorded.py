@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from support import recordings
-from support.go_waku import AREA, OTHER_SHARD, SHARD, TOPIC, Serve, encoded, media_type, relay_path, subscribe
+from support.go_waku import AREA, OTHER_SHARD, SHARD, TOPIC, Serve, encode, media_type, relay_path, subscribe
 from wakupush.devnet.node.go_waku import create_app
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import NodeSettings
@@ -182,7 +182,7 @@ def test_store_v3_has_no_peer(serve: Serve) -> None:
 def _send(client: httpx2.Client, recording: recordings.Recording) -> httpx2.Response:
     body = recording.body
     if size := re.fullmatch(r"relay-publish-size-(\d+)", recording.name):  # the recording holds only its beginning
-        body = {"payload": encoded(b"z" * int(size[1])), "contentTopic": TOPIC, "timestamp": time.time_ns()}
+        body = {"payload": encode(b"z" * int(size[1])), "contentTopic": TOPIC, "timestamp": time.time_ns()}
     return client.request(
         recording.method, recording.path, headers=recording.headers, content=recording.content(body) or None
     )

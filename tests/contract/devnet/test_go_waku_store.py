@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from support.go_waku import OTHER_SHARD, SHARD, TOPIC, encoded, history, history_pages, relay_path
+from support.go_waku import OTHER_SHARD, SHARD, TOPIC, encode, history, history_pages, relay_path
 from wakupush.devnet.parts.processes import wait_until
 
 OTHER_TOPIC = "/waku/1/0xffffffff/rfc26"
@@ -16,7 +16,7 @@ OTHER_TOPIC = "/waku/1/0xffffffff/rfc26"
 def test_store_v1_walks(client: httpx2.Client) -> None:
     now = time.time_ns()
     for number in range(10):
-        body = {"payload": encoded(b"%d" % number), "contentTopic": TOPIC, "timestamp": now + number, "meta": "AAAA"}
+        body = {"payload": encode(b"%d" % number), "contentTopic": TOPIC, "timestamp": now + number, "meta": "AAAA"}
         client.post(relay_path(), json={**body, "ephemeral": number == 9})
     client.post(relay_path(), json={"payload": "AAAA", "contentTopic": OTHER_TOPIC})
     wait_until(lambda: len(history(client)) == 10, timeout=60, what="everything is archived")
@@ -39,7 +39,7 @@ def test_store_v1_walks(client: httpx2.Client) -> None:
 
 def test_store_v1_walk_stops_at_missing_timestamps(client: httpx2.Client) -> None:
     for number in range(2):
-        client.post(relay_path(), json={"payload": encoded(b"%d" % number), "contentTopic": TOPIC})
+        client.post(relay_path(), json={"payload": encode(b"%d" % number), "contentTopic": TOPIC})
     wait_until(lambda: len(history(client)) == 2, timeout=60, what="both are archived")
     client.post(relay_path(), json={"payload": "AAAA", "contentTopic": TOPIC, "timestamp": time.time_ns() - 10**12})
     wait_until(lambda: len(history(client)) == 3, timeout=60, what="all are archived")

@@ -14,7 +14,7 @@ from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
 from ingest.reconcile.rest import Rest
-from support.reconciling import FOREIGN, NOWHERE, SHARD, ago, each_page, hashes, looked_back, walked
+from support.reconciling import FOREIGN, NOWHERE, SHARD, after_each_page, ago, hashes, looked_back, walk_from
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres import ledger
@@ -31,8 +31,8 @@ def test_queries_are_found_in_the_whole_shard(bench, opened):
     bench.send(FOREIGN, count=2)
     bench.send("/waku/1/0x00ff00ff/rfc26", ago=500)
     looked_back(queries)
-    assert bench.queued() == {"query": 1}
-    assert bench.claimed() == {query.hash}
+    assert bench.queued_hashes() == {"query": 1}
+    assert bench.claimed_hashes() == {query.hash}
     assert bench.watermark(queries) < query.message.timestamp
 
 
@@ -46,8 +46,8 @@ def test_a_query_that_lost_its_place_in_the_queue_heals(bench, overlap):
     queries.walker.settle(SHARD, ago(100), query.message.timestamp)
     looked_back(queries)
     found.close()
-    assert bench.claimed() == {query.hash}
-    assert bench.queued() == {"query": 1}
+    assert bench.claimed_hashes() == {query.hash}
+    assert bench.queued_hashes() == {"query": 1}
 
 
 def test_queries_are_healed_only_with_all_watched_topics(bench, opened, monkeypatch):
@@ -58,7 +58,7 @@ def test_queries_are_healed_only_with_all_watched_topics(bench, opened, monkeypa
     assert bench.watermark(queries) is None
     watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
     bench.send(FOREIGN)
-    each_page(queries, monkeypatch, lambda _: bench.redis.flushall())  # Redis is wiped during the walk
+    after_each_page(queries, monkeypatch, lambda _: bench.redis.flushall())  # Redis is wiped during the walk
     assert looked_back(queries) is None
     assert bench.watermark(queries) is None
 
@@ -72,7 +72,7 @@ def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
         ledger.count_attempt(bench.connection, entry)
     tally = looked_back(own)
     assert (tally.missing, tally.enqueued) == (1, 0)
-    assert bench.queued() == {}
+    assert bench.queued_hashes() == {}
     assert bench.watermark(own) < before + 10**9
 
 
@@ -99,7 +99,7 @@ def test_full_queue_ends_the_walk(bench):
     before = bench.watermark(own)
     bench.send(bench.personal)
     assert looked_back(own) is None
-    assert bench.queued() == {"registration": 1}
+    assert bench.queued_hashes() == {"registration": 1}
     assert bench.watermark(own) == before
     found.close()
 
@@ -118,10 +118,10 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
         wait_until(lambda: events(logs) == told, timeout=60, what="it rests")
         turned = requests.walker.turned_at
         wait_until(lambda: requests.walker.turned_at > turned, timeout=60, what="its loop turns all the same")
-        wait_until(lambda: hashes(lost) <= bench.claimed(), timeout=60, what="the registration is healed")
-        assert not hashes(waiting) & bench.claimed()
+        wait_until(lambda: hashes(lost) <= bench.claimed_hashes(), timeout=60, what="the registration is healed")
+        assert not hashes(waiting) & bench.claimed_hashes()
         bench.redis.delete("dispatch")
-        wait_until(lambda: hashes(waiting) <= bench.claimed(), timeout=60, what="it goes on")
+        wait_until(lambda: hashes(waiting) <= bench.claimed_hashes(), timeout=60, what="it goes on")
         bench.stop.set()
         for thread in threads:
             thread.join()
@@ -151,12 +151,12 @@ def test_two_at_once_do_no_harm(bench):
     one, _, own, _ = bench.walkers()
     two, _, other, _ = bench.walkers()
     sent = bench.send(count=130, ago=0)
-    threads = [Thread(target=walked, args=(each, 60)) for each in (own, other)]
+    threads = [Thread(target=walk_from, args=(each, 60)) for each in (own, other)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert bench.claimed() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(sent)
     messages = [len(task) for task in _batches(bench.redis, "registration")]
     assert sum(messages) == 130
     one.close()
@@ -194,7 +194,7 @@ def test_a_store_that_is_down_does_not_hold_up_the_other(bench):
     threads = [Thread(target=walker.run) for walker in walkers]
     for thread in threads:
         thread.start()
-    wait_until(lambda: bench.claimed() == hashes(sent), timeout=60, what="the other is walked")
+    wait_until(lambda: bench.claimed_hashes() == hashes(sent), timeout=60, what="the other is walked")
     name = bench.node_url.removeprefix("http://")
     wait_until(lambda: found.ready() == {"127.0.0.1:1": False, name: True}, timeout=60, what="readiness says it")
     bench.stop.set()

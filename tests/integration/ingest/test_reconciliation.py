@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from support.reconciling import FOREIGN, SHARD, ago, each_page, hashes, looked_back, turned, walked
+from support.reconciling import FOREIGN, SHARD, after_each_page, ago, hashes, looked_back, turn, walk_from
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
@@ -64,11 +64,11 @@ def test_what_is_missing_is_enqueued_and_claimed(bench, opened):
     done, lost, push = bench.send(ago=2)[0], bench.send(ago=5)[0], bench.send(bench.partitioned)[0]
     bench.send(FOREIGN)
     bench.handle([done])
-    tally = walked(registrations, 60)
+    tally = walk_from(registrations, 60)
     assert (tally.examined, tally.missing, tally.enqueued, tally.malformed) == (2, 1, 1, 0)
-    assert (walked(requests, 60).examined, bench.queued()) == (1, {"registration": 1, "dispatch": 1})
-    assert bench.claimed() == {lost.hash, push.hash}
-    again = walked(registrations, 60)
+    assert (walk_from(requests, 60).examined, bench.queued_hashes()) == (1, {"registration": 1, "dispatch": 1})
+    assert bench.claimed_hashes() == {lost.hash, push.hash}
+    again = walk_from(registrations, 60)
     assert (again.missing, again.enqueued) == (1, 0)  # somebody has it, and it is not done yet
 
 
@@ -91,13 +91,13 @@ def test_each_look_overlaps_the_last_one(opened):
     """So that a short pause does not read all of the overlap each time."""
     _, own, _ = opened
     own.walker.settle(SHARD, ago(30), None)
-    assert turned(own).since == pytest.approx(ago(30 + 120), abs=2)
-    assert turned(own).since == pytest.approx(ago(5), abs=2)
-    assert turned(own).since == pytest.approx(ago(5), abs=2)
+    assert turn(own).since == pytest.approx(ago(30 + 120), abs=2)
+    assert turn(own).since == pytest.approx(ago(5), abs=2)
+    assert turn(own).since == pytest.approx(ago(5), abs=2)
     own._back_due.clear()
-    assert turned(own).since == pytest.approx(ago(120), abs=3)
+    assert turn(own).since == pytest.approx(ago(120), abs=3)
     own._last_ends[SHARD] = ago(5000)  # it failed for long
-    assert turned(own).since == pytest.approx(ago(120), abs=3)
+    assert turn(own).since == pytest.approx(ago(120), abs=3)
 
 
 def test_future_watermark_is_ignored(bench, whole):
@@ -107,9 +107,9 @@ def test_future_watermark_is_ignored(bench, whole):
     reconciliation.advance(bench.connection, own.walker.track(SHARD), ahead, most=ahead)
     bench.send(ago=400)
     assert looked_back(own).missing == 0
-    while turned(thorough_):
+    while turn(thorough_):
         pass
-    assert len(bench.claimed()) == 1
+    assert len(bench.claimed_hashes()) == 1
     assert bench.watermark(own) < time.time_ns()
 
 
@@ -124,18 +124,18 @@ def test_an_interrupted_walk_is_resumed_from_the_watermark(bench, opened, node_u
             fault = {"path": "/store", "kind": "status", "status": 500, "times": 1}
             httpx2.post(f"{node_url}/dev/faults", json=fault)
 
-    each_page(own, monkeypatch, fault)
+    after_each_page(own, monkeypatch, fault)
     with capture_logs() as logs:
         assert looked_back(own) is None
     warnings = [log for log in logs if log["log_level"] == "warning"]
     assert [(log["event"], log["error"]) for log in warnings] == [("walk_failed", "NodeUnreachable")]
     assert bench.watermark(own) == before
-    first_page = len(bench.claimed())
+    first_page = len(bench.claimed_hashes())
     assert first_page in {16, 100}  # of messages or, on a nwaku, of hashes
     httpx2.delete(f"{node_url}/dev/faults")
     tally = looked_back(own)
     assert (tally.examined, tally.enqueued) == (250, 250 - first_page)
-    assert bench.claimed() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(sent)
 
 
 def test_the_page_at_hand_is_finished_before_the_end(bench, opened, monkeypatch):
@@ -143,7 +143,7 @@ def test_the_page_at_hand_is_finished_before_the_end(bench, opened, monkeypatch)
     own.walker.settle(SHARD, ago(2), None)
     before = bench.watermark(own)
     bench.send(count=150, ago=0)
-    each_page(own, monkeypatch, lambda _: bench.stop.set())
+    after_each_page(own, monkeypatch, lambda _: bench.stop.set())
     assert looked_back(own) is None
-    assert len(bench.claimed()) in {16, 100}
+    assert len(bench.claimed_hashes()) in {16, 100}
     assert bench.watermark(own) == before

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from ingest.reconcile.walk import NANOSECONDS
-from support.reconciling import NOWHERE, SHARD, ago, looked_back, turned
+from support.reconciling import NOWHERE, SHARD, ago, looked_back, turn
 from wakupush.postgres import reconciliation
 
 
@@ -37,9 +37,9 @@ def test_a_dead_store_has_its_watermark_after_a_restart(bench, restart):
     reconciliation.advance(
         bench.connection, own.walker.track(SHARD), int(at * NANOSECONDS), most=int(time.time() * NANOSECONDS)
     )
-    assert turned(own) is None
+    assert turn(own) is None
     assert watermark_metric(own) == pytest.approx(at, abs=0.001)
-    assert turned(own) is None
+    assert turn(own) is None
     assert watermark_metric(own) == pytest.approx(at, abs=0.001)
 
 
@@ -48,14 +48,14 @@ def test_unwalked_store_ages_from_the_start(restart):
     own = restart()
     started = watermark_metric(own)
     assert before <= started <= time.time()
-    assert turned(own) is None
+    assert turn(own) is None
     assert watermark_metric(own) == started
 
 
 def test_without_postgres_the_watermark_is_the_start(restart):
     before = time.time()
     own = restart(dsn="postgresql://127.0.0.1:1/none")
-    assert turned(own) is None
+    assert turn(own) is None
     assert before <= watermark_metric(own) <= time.time()
 
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from ingest.reconcile import thorough, walk
 from ingest.reconcile.thorough import Thorough
-from support.reconciling import SHARD, WINDOW, ago, hashes, looked_back, turned
+from support.reconciling import SHARD, WINDOW, ago, hashes, looked_back, turn
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.redis import watched
 
@@ -21,21 +21,21 @@ def test_late_messages_are_sought_until_they_are_handled(bench, whole):
     thorough_._progress[SHARD].whole_due = math.inf
     [late] = bench.send(ago=4000)  # its sender's clock was behind
     assert looked_back(own).missing == 0
-    assert not turned(thorough_)
+    assert not turn(thorough_)
     thorough_._progress[SHARD].whole_due = 0.0
-    while turned(thorough_):
+    while turn(thorough_):
         pass
-    assert bench.claimed() == {late.hash}
+    assert bench.claimed_hashes() == {late.hash}
     bench.redis.flushall()  # and lost again
     watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
-    assert not turned(thorough_)
+    assert not turn(thorough_)
     progress = thorough_._progress[SHARD]
     assert progress.missing_since < late.seen
     assert progress.missing_due > time.time() + 100  # when the claim is over
     progress.missing_due = 0.0
-    while turned(thorough_):
+    while turn(thorough_):
         pass
-    assert bench.claimed() == {late.hash}
+    assert bench.claimed_hashes() == {late.hash}
 
 
 def test_watermark_follows_the_slices_of_a_window(bench, whole):
@@ -45,15 +45,15 @@ def test_watermark_follows_the_slices_of_a_window(bench, whole):
     assert looked_back(own).examined == 1
     assert bench.watermark(own) is None  # there is all that lies before
     at = []
-    while turned(thorough_):
+    while turn(thorough_):
         at.append(bench.watermark(own))
     assert at == sorted(at)
     assert len(set(at)) > 5
     assert at[-1] == sent[2].message.timestamp - 1
-    assert bench.claimed() == hashes(sent[2:])
+    assert bench.claimed_hashes() == hashes(sent[2:])
     bench.handle(sent)
     thorough_._progress[SHARD].catch_up_due = -math.inf
-    while turned(thorough_):
+    while turn(thorough_):
         pass
     looked_back(own)
     assert bench.watermark(own) > sent[3].message.timestamp
@@ -63,17 +63,17 @@ def test_the_whole_walk_is_periodic_and_survives_restarts(whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
     for _ in range(5):
-        assert turned(thorough_)
+        assert turn(thorough_)
     at = thorough_._progress[SHARD].whole.at
     assert at == pytest.approx(ago(WINDOW - 5 * 300), abs=60)
     second = Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings)
-    assert turned(second)
+    assert turn(second)
     assert second._progress[SHARD].whole.at == pytest.approx(at + 300, abs=1)
-    while turned(second):
+    while turn(second):
         pass
-    assert not turned(second)
+    assert not turn(second)
     assert second._progress[SHARD].whole_due == pytest.approx(time.time() + 3600, abs=60)
-    assert turned(Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings))  # and a third anew
+    assert turn(Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings))  # and a third anew
 
 
 def test_long_stretches_are_split(bench, whole, monkeypatch):
@@ -85,9 +85,9 @@ def test_long_stretches_are_split(bench, whole, monkeypatch):
     sent += bench.send(ago=900)
     failed = []
     monkeypatch.setattr(walk.log, "warning", lambda *_, **facts: failed.append(facts), raising=False)
-    while turned(thorough_):
+    while turn(thorough_):
         pass
-    assert bench.claimed() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(sent)
     assert not failed
 
 
@@ -99,10 +99,10 @@ def test_endless_pages_hide_no_later_messages(bench, whole, monkeypatch):
     bench.send(ago=1000.5, count=250)
     after = bench.send(ago=900)
     with capture_logs() as logs:
-        while turned(thorough_):
+        while turn(thorough_):
             pass
     assert {log["event"] for log in logs if log["log_level"] == "error"} == {"slice_skipped"}
-    assert hashes(after) <= bench.claimed()
+    assert hashes(after) <= bench.claimed_hashes()
 
 
 def test_recent_messages_are_found_beside_a_whole_walk(bench, whole):
@@ -118,12 +118,12 @@ def test_recent_messages_are_found_beside_a_whole_walk(bench, whole):
         raise walk.Stopped
 
     thorough_.walker.store.walk = hold
-    thread = Thread(target=turned, args=[thorough_])
+    thread = Thread(target=turn, args=[thorough_])
     thread.start()
     wait_until(lambda: pages, timeout=60, what="the walk over the window is in the middle of a page")
     sent = bench.send(ago=0, count=3)
-    assert turned(own).enqueued == 3
-    assert bench.claimed() == hashes(sent)
+    assert turn(own).enqueued == 3
+    assert bench.claimed_hashes() == hashes(sent)
     pausing.set()
     thread.join()
 
@@ -139,17 +139,17 @@ def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeyp
     own.walker.settle(SHARD, ago(1), None)
     own._back_due[SHARD] = math.inf
     own._last_ends[SHARD] = stream[-1].seen - own.settings.pause
-    tally = turned(own)
+    tally = turn(own)
     assert tally.examined <= rate * (own.settings.pause + 5 + 1)
-    assert bench.claimed() == hashes(lost[1:])
+    assert bench.claimed_hashes() == hashes(lost[1:])
     progress = thorough_._progress[SHARD]
     progress.whole_due, progress.catch_up_due = 0.0, math.inf
     monkeypatch.setattr(thorough, "SLICE_PAGES", 25)
     thorough_.settings = thorough_.settings.model_copy(update={"overlap": 30.0})
     thorough_.walker.kind = replace(thorough_.walker.kind, window=300.0)
-    assert turned(thorough_)
+    assert turn(thorough_)
     course = thorough_._progress[SHARD].whole
-    while turned(thorough_):
+    while turn(thorough_):
         pass
     assert course.tally.examined >= rate * (seconds - 31)
-    assert hashes(lost) == bench.claimed()
+    assert hashes(lost) == bench.claimed_hashes()

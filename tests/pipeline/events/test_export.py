@@ -10,7 +10,7 @@ from pipeline.errors import PipelineError
 from pipeline.events import export
 from pipeline.events.lake import EVENTS, MARK, Lake
 from support.pipeline import happenings
-from support.pipeline.exported import events_of, expected, in_lake, make
+from support.pipeline.exported import events_of, expected_rows, in_lake, make
 from support.pipeline.happenings import FIRST, seconds
 from wakupush.model.roles import Role
 from wakupush.postgres import events as writing
@@ -30,12 +30,12 @@ def test_every_event_once_over_many_runs(spark, connection, dsn, make_settings):
     assert done.steps > 1
     assert told[0] == (0, len(first))
     assert told[-1] == (len(first), len(first))
-    assert in_lake(spark, settings) == expected(first)
+    assert in_lake(spark, settings) == expected_rows(first)
     assert export.run(spark, settings, ignore).rows == 0
     # Among them events of days that are in the lake already.
     happenings.write(connection, second)
     assert export.run(spark, settings, ignore).rows == len(second)
-    assert in_lake(spark, settings) == expected(first + second)
+    assert in_lake(spark, settings) == expected_rows(first + second)
 
 
 def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make_settings):
@@ -72,7 +72,7 @@ def test_an_open_transaction_holds_back_what_follows(spark, connection, dsn, mak
         assert export.run(spark, settings, ignore).rows == len(early)
         slow.commit()
     assert export.run(spark, settings, ignore).rows == len(late) + len(after)
-    assert in_lake(spark, settings) == expected(early + late + after)
+    assert in_lake(spark, settings) == expected_rows(early + late + after)
 
 
 def test_a_folder_alone_is_no_lake_to_export_into(spark, dsn, make_settings):
@@ -162,7 +162,7 @@ def test_one_key_with_most_of_the_events(spark, connection, dsn, make_settings):
     happenings.write(connection, events, size=700)
     settings = make_settings(dsn, step_rows=500)
     assert export.run(spark, settings, ignore).rows == len(events)
-    assert in_lake(spark, settings) == expected(events)
+    assert in_lake(spark, settings) == expected_rows(events)
 
 
 def test_a_lake_without_a_key_goes_on(spark, connection, dsn, make_settings):

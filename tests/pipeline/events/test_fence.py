@@ -17,7 +17,7 @@ import pytest
 from pipeline.events import export, tidy
 from pipeline.events.lake import Lake
 from support.pipeline import happenings
-from support.pipeline.exported import expected, in_lake, make
+from support.pipeline.exported import expected_rows, in_lake, make
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.postgres import exporting
 
@@ -157,7 +157,7 @@ def test_who_slept_commits_nothing(spark, connection, settings, start, stop):
     told, _ = sleeper.communicate(timeout=600)
     assert sleeper.returncode == 2, told
     assert "start" in told
-    assert in_lake(spark, settings) == expected(events)
+    assert in_lake(spark, settings) == expected_rows(events)
     assert export.run(spark, settings, ignore).rows == 0
 
 
@@ -170,7 +170,7 @@ def test_what_is_killed_loses_and_doubles_nothing(spark, connection, settings, s
     process.wait()
     wait_until(lambda: _is_free(connection), timeout=60, what="its lock is gone")
     assert export.run(spark, settings, ignore).rows == len(events)
-    assert in_lake(spark, settings) == expected(events)
+    assert in_lake(spark, settings) == expected_rows(events)
 
 
 def _is_free(connection):
@@ -201,7 +201,7 @@ def test_a_commit_in_the_catalog_survives_its_writer(spark, connection, settings
         os.killpg(process.pid, signal.SIGCONT)
         told, _ = process.communicate(timeout=600)
         assert process.returncode == 2, told
-    assert in_lake(spark, settings) == expected(events)
+    assert in_lake(spark, settings) == expected_rows(events)
 
 
 def test_two_at_once_and_tidy_beside_them(spark, connection, settings, start):
@@ -217,7 +217,7 @@ def test_two_at_once_and_tidy_beside_them(spark, connection, settings, start):
             assert process.returncode == 0 or "another run is writing" in told, told
             codes.append(process.returncode)
     assert 0 in codes
-    assert in_lake(spark, settings) == expected(events)
+    assert in_lake(spark, settings) == expected_rows(events)
     assert connection.execute("SELECT count(*) FROM delivery_history").fetchone()[0] == len(events)
 
 
@@ -241,9 +241,9 @@ def test_tidy_goes_on_where_an_export_sleeps(spark, connection, settings, start,
     assert export.run(spark, settings, ignore).rows == len(new)
     found = in_lake(spark, settings)
     if other == "compaction":
-        assert found == expected(events + more)
+        assert found == expected_rows(events + more)
     else:
-        gone = expected(events[: -len(new)] + more)
+        gone = expected_rows(events[: -len(new)] + more)
         kept = {row: count for row, count in gone.items() if row[0] >= str(happenings.LAST)}
-        assert found == expected(new) + type(found)(kept)
+        assert found == expected_rows(new) + type(found)(kept)
     assert Lake.of(spark, settings).state().mark is not None

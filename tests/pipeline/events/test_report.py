@@ -56,9 +56,9 @@ def written(spark, exported):
 
 def secret(table, rows):
     """Return the keys of a table's rows that must not be shown."""
-    named = {key: counting.named(table.keys, key) for key in rows}
+    named = {key: counting.by_column(table.keys, key) for key in rows}
     wholes = [lambda key, of=itemgetter(*columns): of(named[key]) for columns in table.wholes]
-    return counting.hidden(rows, wholes, K)
+    return counting.hidden_keys(rows, wholes, K)
 
 
 def test_every_number_is_that_of_a_plain_count(written, events, database):
@@ -147,7 +147,7 @@ def test_every_report_counts_whole_periods(spark, exported, dsn, make_settings, 
         begin, _ = whole_periods(day_of(event), day_of(event), of_period)
         periods.setdefault(begin, []).append(event)
     assert len(periods) > 1
-    for name, count in (("registrations_used", counting.used), ("token_lives", counting.lives)):
+    for name, count in (("registrations_used", counting.usage), ("token_lives", counting.lives)):
         expected = {key: row for begin, found in periods.items() for key, row in count(found, begin).items()}
         table = next(table for table in TABLES if table.name == name)
         columns = ", ".join([*table.keys, "people", *table.values])

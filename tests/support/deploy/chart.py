@@ -78,19 +78,19 @@ def golden() -> str:
 @cache
 def objects(values: Path, *options: str) -> list[dict]:
     """What is rendered, to be read only."""
-    return [each for each in yaml.load_all(render(values, *options), yaml.CSafeLoader) if each]
+    return [document for document in yaml.load_all(render(values, *options), yaml.CSafeLoader) if document]
 
 
 def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
     """Every object that makes pods, and the pod's spec."""
-    for each in rendered:
-        match each["kind"]:
+    for document in rendered:
+        match document["kind"]:
             case "Pod":
-                yield each, each["spec"]
+                yield document, document["spec"]
             case "Deployment" | "StatefulSet" | "Job":
-                yield each, each["spec"]["template"]["spec"]
+                yield document, document["spec"]["template"]["spec"]
             case "CronJob":
-                yield each, each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+                yield document, document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 
 
 def settings_schema() -> dict:
@@ -133,15 +133,15 @@ def values_table() -> str:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     rows, path, comment = ["| value | default | meaning |", "| --- | --- | --- |"], [], []
     for line in (CHART / "values.yaml").read_text().splitlines():
-        if found := re.match(r" *# (.*)", line):
-            text = found[1]
+        if key := re.match(r" *# (.*)", line):
+            text = key[1]
             if text.startswith("-- "):
                 comment = [text.removeprefix("-- ")]
             elif comment:
                 comment.append(text)
-        elif found := re.match(r"( *)([\w-]+):", line):
-            depth = len(found[1]) // 2
-            path = [*path[:depth], found[2]]
+        elif key := re.match(r"( *)([\w-]+):", line):
+            depth = len(key[1]) // 2
+            path = [*path[:depth], key[2]]
             if comment:
                 value = defaults
                 for part in path:
@@ -164,15 +164,15 @@ SENTINELS = (
 )
 
 
-def component(each: dict) -> str:
-    return each["metadata"]["labels"]["app.kubernetes.io/component"]
+def component(document: dict) -> str:
+    return document["metadata"]["labels"]["app.kubernetes.io/component"]
 
 
 def policy_of_doctor(rendered):
     [policy] = [
-        each["spec"]
-        for each in rendered
-        if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", "wakupush-doctor")
+        document["spec"]
+        for document in rendered
+        if (document["kind"], document["metadata"]["name"]) == ("NetworkPolicy", "wakupush-doctor")
     ]
     return policy
 

@@ -29,15 +29,15 @@ def needed() -> set[str]:
 
 def _fill(value: Any, variables: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {name: _fill(each, variables) for name, each in value.items()}
+        return {name: _fill(inner, variables) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_fill(each, variables) for each in value]
+        return [_fill(item, variables) for item in value]
     if isinstance(value, str):
-        return _VARIABLE.sub(lambda found: variables.get(found[1]) or _default(found), value)
+        return _VARIABLE.sub(lambda match: variables.get(match[1]) or _default(match), value)
     return value
 
 
-def _default(found: re.Match[str]) -> str:
-    if found[2] == "?":
-        raise KeyError(found[1])
-    return found[3]
+def _default(match: re.Match[str]) -> str:
+    if match[2] == "?":
+        raise KeyError(match[1])
+    return match[3]

@@ -53,7 +53,7 @@ exec chroot "$MERGED" /usr/bin/setpriv --reuid "$RUN_UID" --regid "$RUN_GID" --c
 )
 
 
-def missing() -> str | None:
+def missing_tool() -> str | None:
     """What keeps containers from being made here."""
     if os.geteuid() != 0:
         return "run the tests as root: they make overlays and change the user"
@@ -171,7 +171,7 @@ class Builder:
             )
         else:
             for source in sources:
-                assert any(fnmatch(source, allowed) for allowed in self._allowed), f".dockerignore hides {source}"
+                assert any(fnmatch(source, pattern) for pattern in self._allowed), f".dockerignore hides {source}"
         destination = stage.layers[0] / str(Path(stage.workdir) / target).lstrip("/")
         for source in sources:
             path = source_root / source.lstrip("/")
@@ -256,6 +256,6 @@ def fresh(directory: Path, name: str) -> Path:
     """Return a new directory."""
     folder = directory / name
     folder.mkdir(exist_ok=True)
-    numbered = folder / str(len(list(folder.iterdir())))
-    numbered.mkdir()
-    return numbered
+    layer = folder / str(len(list(folder.iterdir())))
+    layer.mkdir()
+    return layer

@@ -39,21 +39,21 @@ class Podman:
             self._podman = [*_WITHOUT_HYBRID, *self._podman]
 
     def build(self) -> None:
-        done = subprocess.run([ROOT / "docker" / "build.sh"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-10_000:]
+        result = subprocess.run([ROOT / "docker" / "build.sh"], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout[-10_000:] + result.stderr[-10_000:]
         self.stages = {stage: self._inspect(stage, image) for stage, image in IMAGES.items()}
 
     def _inspect(self, stage: str, image: str) -> Stage:
-        [told] = json.loads(self._run("image", "inspect", f"localhost/{image}:{_version()}"))
-        config = told["Config"]
+        [inspection] = json.loads(self._run("image", "inspect", f"localhost/{image}:{_version()}"))
+        config = inspection["Config"]
         return Stage(
             stage,
             layers=[],
-            env=dict(each.split("=", 1) for each in config["Env"]),
+            env=dict(variable.split("=", 1) for variable in config["Env"]),
             workdir=config["WorkingDir"],
             user=config["User"],
             entrypoint=config["Entrypoint"],
-            healthcheck=told.get("Healthcheck", {}).get("Test", ["CMD"])[1:],
+            healthcheck=inspection.get("Healthcheck", {}).get("Test", ["CMD"])[1:],
         )
 
     def container(
@@ -80,9 +80,9 @@ class Podman:
 
     def close(self) -> None:
         """Remove what a killed `podman run` left."""
-        left = self._run("ps", "--all", "--quiet", "--filter", f"label={self._label}").split()
-        if left:
-            self._run("rm", "--force", "--time", "0", *left)
+        containers = self._run("ps", "--all", "--quiet", "--filter", f"label={self._label}").split()
+        if containers:
+            self._run("rm", "--force", "--time", "0", *containers)
 
     def _run(self, *words: str) -> str:
         return subprocess.run([*self._podman, *words], check=True, capture_output=True, text=True).stdout

@@ -30,9 +30,9 @@ def number(group: Iterable[Event]) -> int:
     return sum(event.count for event in group)
 
 
-def cells(found: Iterable[Event], key: Callable[[Event], Key | None]) -> dict[Key, list[Event]]:
+def cells(events: Iterable[Event], key: Callable[[Event], Key | None]) -> dict[Key, list[Event]]:
     groups = defaultdict(list)
-    for event in found:
+    for event in events:
         if (name := key(event)) is not None:
             groups[name].append(event)
     return groups
@@ -52,7 +52,7 @@ def stage(event: Event) -> str:
     return stage_of(str(event.kind), event.attempt)
 
 
-def named(columns: Iterable[str], key: Key) -> dict[str, Any]:
+def by_column(columns: Iterable[str], key: Key) -> dict[str, Any]:
     """Return what names a row, with the columns beside its keys that it is a part of wholes by."""
     row = dict(zip(columns, key, strict=True))
     if "stage" in row:
@@ -80,45 +80,45 @@ def percentile(values: list[int], share: float) -> int:
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
-def latency(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
-    groups = cells(found, lambda e: (day_of(e), WHAT[e.kind], e.queue, e.platform or "") if e.kind in WHAT else None)
+def latency(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(events, lambda e: (day_of(e), WHAT[e.kind], e.queue, e.platform or "") if e.kind in WHAT else None)
     rows = {}
     for key, group in groups.items():
         values = [
             round(1000 * (e.queue_wait if e.kind == "received" else e.latency)) for e in group for _ in range(e.count)
         ]
-        told = (len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
-        rows[key] = (people(group), *told)
+        measures = (len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
+        rows[key] = (people(group), *measures)
     return rows
 
 
-def tokens(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
+def tokens(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
     kinds = {"registered", "unregistered", "token_died"}
-    groups = cells(found, lambda e: (day_of(e), e.platform, str(e.kind)) if e.kind in kinds else None)
+    groups = cells(events, lambda e: (day_of(e), e.platform, str(e.kind)) if e.kind in kinds else None)
     return {key: (people(group), len({e.installation_pseudonym for e in group})) for key, group in groups.items()}
 
 
-def lives(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+def lives(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
     rows: dict[Key, list[bytes | str]] = defaultdict(list)
-    for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
+    for (platform, _), group in cells(events, lambda e: (e.platform, e.installation_pseudonym)).items():
         began = min((day_of(e) for e in group if e.kind == "registered"), default=None)
-        ended = max((day_of(e) for e in group if e.kind == "token_died"), default=None)
-        if began and ended and ended >= began:
-            rows[period, platform, (ended - began).days].append(person(group[0]))
+        end = max((day_of(e) for e in group if e.kind == "token_died"), default=None)
+        if began and end and end >= began:
+            rows[period, platform, (end - began).days].append(person(group[0]))
     return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
-def used(found: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+def usage(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
     rows: dict[Key, list[bytes | str]] = defaultdict(list)
-    for (platform, _), group in cells(found, lambda e: (e.platform, e.installation_pseudonym)).items():
+    for (platform, _), group in cells(events, lambda e: (e.platform, e.installation_pseudonym)).items():
         kinds = {e.kind for e in group}
         if "registered" in kinds:
             rows[period, platform, "notified" if "admitted" in kinds else "unused"].append(person(group[0]))
     return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
-def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
-    groups = cells(found, lambda e: (day_of(e).weekday(), hour(e), e.queue) if e.kind == "received" else None)
+def week(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(events, lambda e: (day_of(e).weekday(), hour(e), e.queue) if e.kind == "received" else None)
     rows = {}
     for key, group in groups.items():
         minutes = cells(group, lambda e: (int(e.time) // 60,))
@@ -127,35 +127,35 @@ def week(found: list[Event]) -> dict[Key, tuple[Any, ...]]:
     return rows
 
 
-def unusual(found: list[Event]) -> list[tuple[Any, ...]]:
+def unusual(events: list[Event]) -> list[tuple[Any, ...]]:
     """Return day, kind and events, without the pseudonym, which is another one in the lake."""
     rows = []
     for (day, kind), group in cells(
-        found, lambda e: (day_of(e), str(e.kind)) if e.kind in {"admitted", "queried"} else None
+        events, lambda e: (day_of(e), str(e.kind)) if e.kind in {"admitted", "queried"} else None
     ).items():
-        of_users = [number(each) for each in cells(group, lambda e: (e.key_pseudonym,)).values()]
+        of_users = [number(people) for people in cells(group, lambda e: (e.key_pseudonym,)).values()]
         mean = sum(of_users) / len(of_users)
         rows += [(day, kind, count) for count in of_users if count >= 100 and count >= 20 * mean]
     return sorted(rows)
 
 
-def every(found: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
+def every(events: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
     """Return the rows of every table that may tell of too few, but for `week`: by key, the people and the values."""
     simple = {
-        name: {group_key: (people(group), number(group)) for group_key, group in cells(found, key).items()}
+        name: {group_key: (people(group), number(group)) for group_key, group in cells(events, key).items()}
         for name, key in KEYS.items()
     }
     return simple | {
-        "latency_daily": latency(found),
-        "tokens_daily": tokens(found),
-        "token_lives": lives(found, period),
-        "registrations_used": used(found, period),
+        "latency_daily": latency(events),
+        "tokens_daily": tokens(events),
+        "token_lives": lives(events, period),
+        "registrations_used": usage(events, period),
     }
 
 
-def hidden(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Key]], k: int) -> set[Key]:
+def hidden_keys(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Key]], k: int) -> set[Key]:
     """Return the rows that would tell of fewer than k people, alone or less from their totals."""
-    found = {key for key, (people, *_) in rows.items() if people < k}
+    result = {key for key, (people, *_) in rows.items() if people < k}
     while True:
         more = set()
         for whole in wholes:
@@ -163,14 +163,14 @@ def hidden(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Ke
             for key in rows:
                 groups[whole(key)].append(key)
             for group in groups.values():
-                secret = [key for key in group if key in found]
-                left = sorted((rows[key][0], key) for key in group if key not in found)
+                secret = [key for key in group if key in result]
+                candidates = sorted((rows[key][0], key) for key in group if key not in result)
                 is_safe = not secret or (len(secret) > 1 and any(rows[key][0] >= k for key in secret))
-                if left and not is_safe:
-                    more.add(left[0][1])
+                if candidates and not is_safe:
+                    more.add(candidates[0][1])
         if not more:
-            return found
-        found |= more
+            return result
+        result |= more
 
 
 def days(first: date, last: date) -> list[date]:

@@ -24,7 +24,7 @@ def in_lake(spark, settings):
     return Counter(tuple(row) for row in rows.collect())
 
 
-def expected(events):
+def expected_rows(events):
     return Counter(
         (
             str(day_of(e)),

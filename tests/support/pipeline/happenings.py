@@ -44,18 +44,18 @@ DAYS = tuple(FIRST + timedelta(days=offset) for offset in range(5) if FIRST + ti
 def make(messages: int, seed: int = 1, users: int = 72, days: tuple[date, ...] = DAYS) -> list[Event]:
     """Return the events of some messages, of which some users get far more than others."""
     chance = random.Random(seed)
-    found = []
+    made_events = []
     for number in range(messages):
         begin = seconds(chance.choice(days)) + chance.randrange(86_000_000) / 1000
-        found += _of_message(chance, begin, hashlib.sha256(f"{seed} {number}".encode()).hexdigest()[:16], users)
-    return found
+        made_events += _of_message(chance, begin, hashlib.sha256(f"{seed} {number}".encode()).hexdigest()[:16], users)
+    return made_events
 
 
 def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) -> list[Event]:
-    found: list[Event] = []
+    made_events: list[Event] = []
 
-    def happened(kind: EventKind, after: int, **values: object) -> None:
-        found.append(
+    def add(kind: EventKind, after: int, **values: object) -> None:
+        made_events.append(
             Event(
                 kind=kind,
                 time=begin + after / 1000,
@@ -79,49 +79,49 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
     common = {"queue": queue, "batch_size": chance.randint(1, 4)}
     if queue == "dispatch" and chance.random() < 0.3:
         common |= {"trace_id": None, "count": chance.choice((1, 1, 3))}
-        happened(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
-        happened(EventKind.FOREIGN, wait + 1, failure=Failure.NOT_FOR_US.label, **common)
-        return found
-    happened(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
-    happened(EventKind.OPENED, wait + 1, **common)
+        add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
+        add(EventKind.FOREIGN, wait + 1, failure=Failure.NOT_FOR_US.label, **common)
+        return made_events
+    add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
+    add(EventKind.OPENED, wait + 1, **common)
     member = chance.randrange(users)
     if queue == "registration":
         kind = EventKind.UNREGISTERED if chance.random() < 0.2 else EventKind.REGISTERED
-        happened(kind, wait + 2, **common, **person(member))
+        add(kind, wait + 2, **common, **person(member))
     elif queue == "query":
-        happened(EventKind.QUERIED, wait + 2, **common, key_pseudonym=pseudonym("user", member))
+        add(EventKind.QUERIED, wait + 2, **common, key_pseudonym=pseudonym("user", member))
     else:
         for _ in range(chance.choice((1, 1, 1, 2, 7))):
             # User 0 gets a third of all.
-            _notify(chance, happened, person(0 if chance.random() < 0.33 else chance.randrange(users)), wait + 3)
-    happened(EventKind.ANSWERED, wait + 9, **common)
-    return found
+            _notify(chance, add, person(0 if chance.random() < 0.33 else chance.randrange(users)), wait + 3)
+    add(EventKind.ANSWERED, wait + 9, **common)
+    return made_events
 
 
-def _notify(chance, happened, who, after) -> None:
+def _notify(chance, add, who, after) -> None:
     fate = chance.random()
     if fate < 0.1:
         reason = chance.choice(("disabled", "muted_chat"))
-        happened(EventKind.FILTERED, after, queue="dispatch", reason=reason, count=chance.choice((1, 2)))
+        add(EventKind.FILTERED, after, queue="dispatch", reason=reason, count=chance.choice((1, 2)))
         return
-    happened(EventKind.ADMITTED, after, queue="dispatch", **who)
+    add(EventKind.ADMITTED, after, queue="dispatch", **who)
     attempts = chance.choices((1, 2, 3, 4), (20, 2, 1, 1))[0]
     for attempt in range(1, attempts + 1):
         common = {"queue": "dispatch", "attempt": attempt, **who}
-        happened(EventKind.ATTEMPT, after + 5 * attempt, **common)
+        add(EventKind.ATTEMPT, after + 5 * attempt, **common)
         if attempt < attempts:
-            happened(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.PLATFORM_UNAVAILABLE.label, **common)
+            add(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.PLATFORM_UNAVAILABLE.label, **common)
         elif fate < 0.15:
-            happened(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
-            happened(EventKind.TOKEN_DIED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
+            add(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
+            add(EventKind.TOKEN_DIED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
         elif fate < 0.17:
-            happened(EventKind.UNKNOWN, after + 5 * attempt + 2, failure=Failure.GORUSH_TIMED_OUT.label, **common)
+            add(EventKind.UNKNOWN, after + 5 * attempt + 2, failure=Failure.GORUSH_TIMED_OUT.label, **common)
         else:
-            happened(EventKind.DELIVERED, after + 5 * attempt + chance.randrange(2, 300), **common)
+            add(EventKind.DELIVERED, after + 5 * attempt + chance.randrange(2, 300), **common)
 
 
-def write(connection, found: list[Event], size: int = 97) -> None:
+def write(connection, made_events: list[Event], size: int = 97) -> None:
     """Write events in many transactions, in an order that is not that of their times."""
-    for start in range(0, len(found), size):
+    for start in range(0, len(made_events), size):
         with connection.transaction():
-            events.add(connection, found[start : start + size])
+            events.add(connection, made_events[start : start + size])

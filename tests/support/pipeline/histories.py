@@ -43,34 +43,34 @@ class History:
         return self.now
 
     def send(self, client: PrivateKey, kind: int, inner: bytes, most_bytes: int = 150_000) -> list[WakuMessage]:
-        sent = envelopes.to_key(client, self.server, kind, inner, timestamp=self.tick(), most_bytes=most_bytes)
+        outgoing = envelopes.to_key(client, self.server, kind, inner, timestamp=self.tick(), most_bytes=most_bytes)
         if self.random.random() < 0.3:  # as reference clients send it
             topic = topics.content_topic(topics.personal_topic(self.server))
-            sent = [WakuMessage(payload=m.payload, content_topic=topic, timestamp=m.timestamp) for m in sent]
-        return sent
+            outgoing = [WakuMessage(payload=m.payload, content_topic=topic, timestamp=m.timestamp) for m in outgoing]
+        return outgoing
 
     def register(self, client: PrivateKey, most_bytes: int = 150_000, **fields: object) -> list[WakuMessage]:
         content = messages.registration(client, self.server, **fields)
-        sealed = seal_registration(content, client, self.server)
-        return self.send(client, Type.PUSH_NOTIFICATION_REGISTRATION, sealed, most_bytes)
+        ciphertext = seal_registration(content, client, self.server)
+        return self.send(client, Type.PUSH_NOTIFICATION_REGISTRATION, ciphertext, most_bytes)
 
-    def again(self, sent: Sequence[WakuMessage]) -> list[WakuMessage]:
+    def again(self, outgoing: Sequence[WakuMessage]) -> list[WakuMessage]:
         """Wrap recorded ciphertexts in new envelopes, as anyone can."""
         at = self.tick()
-        return [WakuMessage(payload=m.payload, content_topic=m.content_topic, timestamp=at) for m in sent]
+        return [WakuMessage(payload=m.payload, content_topic=m.content_topic, timestamp=at) for m in outgoing]
 
     def user_of_versions(self) -> list[WakuMessage]:
         """Return versions of two devices in any order, with repeats and unregistrations."""
         client = PrivateKey.generate()
-        sent = []
+        outgoing = []
         for _ in range(2):
             device = str(uuid.uuid4())
             for version in self.random.sample([1, 2, 3, 2**40, 2**64 - 1], k=self.random.randint(1, 4)):
                 fields = {"unregister": True} if self.random.random() < 0.25 else self.preferences()
-                sent.append(self.register(client, installation_id=device, version=version, **fields))
-        sent += [self.again(each) for each in self.random.sample(sent, k=2)]
-        self.random.shuffle(sent)
-        return [message for each in sent for message in each]
+                outgoing.append(self.register(client, installation_id=device, version=version, **fields))
+        outgoing += [self.again(copies) for copies in self.random.sample(outgoing, k=2)]
+        self.random.shuffle(outgoing)
+        return [message for copies in outgoing for message in copies]
 
     def preferences(self) -> dict[str, object]:
         items = [secrets.token_bytes(64) for _ in range(self.random.randint(0, 3))]
@@ -88,16 +88,16 @@ class History:
         """Return registrations in parts, which come in any order and more than once; one lacks a part."""
         client = PrivateKey.generate()
         device = str(uuid.uuid4())
-        sent = []
+        outgoing = []
         for version in (1, 2, 3):
             lists = {"muted_chat_list": [secrets.token_bytes(64) for _ in range(40)]}
             parts = self.register(client, SMALL, installation_id=device, version=version, **lists)
             assert len(parts) > 1
-            sent += parts[: -1 if version == 3 else None]
-        sent += self.again(sent[:2])
+            outgoing += parts[: -1 if version == 3 else None]
+        outgoing += self.again(outgoing[:2])
         # Parts of one message have one time: they are told apart by their order of arrival alone.
-        self.random.shuffle(sent)
-        return sent
+        self.random.shuffle(outgoing)
+        return outgoing
 
     def user_with_too_many_segments(self) -> list[WakuMessage]:
         lists = {"muted_chat_list": [secrets.token_bytes(256) for _ in range(49)]}
@@ -114,20 +114,20 @@ class History:
         """Return more devices than a user may have; when one goes, the next one that asks has its place."""
         client = PrivateKey.generate()
         devices = [str(uuid.uuid4()) for _ in range(5)]
-        sent = [self.register(client, installation_id=device) for device in devices]
-        sent += [
+        outgoing = [self.register(client, installation_id=device) for device in devices]
+        outgoing += [
             self.register(client, installation_id=devices[0], version=2, unregister=True),
             self.register(client, installation_id=devices[4], version=2),
             self.register(client, installation_id=devices[3], version=2),
             self.register(client, installation_id=devices[0], version=3),
         ]
-        return [message for each in sent for message in each]
+        return [message for copies in outgoing for message in copies]
 
     def strangers(self) -> list[WakuMessage]:
         """Return what is refused, or is no registration."""
         client, other = PrivateKey.generate(), PrivateKey.generate()
         good = messages.registration(client, self.server)
-        sealed = seal_registration(good, client, self.server)
+        ciphertext = seal_registration(good, client, self.server)
         kind = Type.PUSH_NOTIFICATION_REGISTRATION
         wrong = [
             {"version": 0},
@@ -141,25 +141,27 @@ class History:
             {"access_token": "no uuid"},
             {"muted_chat_list": [b"x"] * 51},
         ]
-        sent = [self.register(client, **fields) for fields in wrong]
-        sent += [
+        outgoing = [self.register(client, **fields) for fields in wrong]
+        outgoing += [
             self.send(client, kind, seal_registration(good, client, other.public_key)),
-            self.send(client, kind, sealed[:-1] + bytes([sealed[-1] ^ 1])),
+            self.send(client, kind, ciphertext[:-1] + bytes([ciphertext[-1] ^ 1])),
             self.send(client, kind, b""),
-            self.send(other, kind, sealed),
+            self.send(other, kind, ciphertext),
             self.send(client, Type.PUSH_NOTIFICATION_REQUEST, b"no request"),
             self.send(client, Type.PUSH_NOTIFICATION_QUERY, b""),
             self.send(client, 1, b"a chat message"),
             self.send(client, 99, b"nobody knows"),
         ]
         topic = topics.content_topic(topics.partitioned_topic(self.server))
-        unsigned = payload.seal_asymmetric(application.wrap(kind, sealed, client)[:-30], self.server)
-        foreign = payload.seal_asymmetric(application.wrap(kind, sealed, client), other.public_key, client)
-        for data in (unsigned, foreign, b"", b"\4" * 200, secrets.token_bytes(500)):
-            sent.append([WakuMessage(payload=data, content_topic=topic, timestamp=self.tick())])
+        payload_without_signature = payload.seal_asymmetric(
+            application.wrap(kind, ciphertext, client)[:-30], self.server
+        )
+        foreign = payload.seal_asymmetric(application.wrap(kind, ciphertext, client), other.public_key, client)
+        for data in (payload_without_signature, foreign, b"", b"\4" * 200, secrets.token_bytes(500)):
+            outgoing.append([WakuMessage(payload=data, content_topic=topic, timestamp=self.tick())])
         plain = self.register(client)[0]
-        sent.append([WakuMessage(payload=plain.payload, content_topic=topic, version=0, timestamp=self.tick())])
-        return [message for each in sent for message in each]
+        outgoing.append([WakuMessage(payload=plain.payload, content_topic=topic, version=0, timestamp=self.tick())])
+        return [message for copies in outgoing for message in copies]
 
     def everything(self, users: int = 12) -> list[WakuMessage]:
         """Return messages in the order in which they arrive; some were sent in another one."""
@@ -171,9 +173,9 @@ class History:
         return found + self.user_with_too_many_segments() + self.strangers()
 
 
-def archive(folder: Archive, sent: Sequence[WakuMessage]) -> None:
+def archive(folder: Archive, outgoing: Sequence[WakuMessage]) -> None:
     """Write messages into an archive as they come: a third of them into each of three hours."""
-    pages = {message_hash(SHARD, message): message for message in sent}
+    pages = {message_hash(SHARD, message): message for message in outgoing}
     rows = list(pages.items())
     third = len(rows) // 3 + 1
     for number, start in enumerate(range(0, len(rows), third)):

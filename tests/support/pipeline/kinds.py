@@ -12,9 +12,9 @@ Kinds = Counter[tuple[date, str]]
 
 
 def in_postgres(dsn: str) -> Kinds:
-    counted = "SELECT (time AT TIME ZONE 'UTC')::date, kind, count(*) FROM delivery_history GROUP BY 1, 2"
+    query = "SELECT (time AT TIME ZONE 'UTC')::date, kind, count(*) FROM delivery_history GROUP BY 1, 2"
     with psycopg.connect(dsn) as connection:
-        return Counter({(day, kind): count for day, kind, count in connection.execute(counted)})
+        return Counter({(day, kind): count for day, kind, count in connection.execute(query)})
 
 
 def in_lake(dsn: str, store: Store) -> Kinds:
@@ -31,7 +31,7 @@ def in_lake(dsn: str, store: Store) -> Kinds:
 
 def has_committed(dsn: str) -> bool:
     """Return whether the lake's table was changed since it was made."""
-    changed = "SELECT count(*) FROM wakupush_lake.iceberg_tables WHERE previous_metadata_location IS NOT NULL"
+    query = "SELECT count(*) FROM wakupush_lake.iceberg_tables WHERE previous_metadata_location IS NOT NULL"
     with psycopg.connect(dsn) as connection:
-        [count] = connection.execute(changed).fetchone()
+        [count] = connection.execute(query).fetchone()
     return count > 0

@@ -34,14 +34,14 @@ def cluster(directory: Path, memory: str = "1g") -> Iterator[str]:
         "SPARK_WORKER_DIR": str(directory / "work"),
     }
 
-    def process(name: str, told: str, kind: str, *options: str) -> Process:
+    def process(name: str, message: str, kind: str, *options: str) -> Process:
         log = directory / f"{name}.log"
         return Process(
             name,
             [str(home / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0", *options],
             log=log,
             env=environment,
-            ready=lambda: told in log.read_text(),
+            ready=lambda: message in log.read_text(),
             start_timeout=300,
         )
 
@@ -60,8 +60,8 @@ def cluster(directory: Path, memory: str = "1g") -> Iterator[str]:
         ),
     ]
     with ExitStack() as stack:
-        for each in processes:
-            stack.enter_context(each)
+        for process_ in processes:
+            stack.enter_context(process_)
         yield master
 
 
@@ -73,9 +73,9 @@ def standalone(tmp_path_factory) -> Iterator[str]:
 
 def processes(kind: str) -> list[psutil.Process]:
     """Return the processes of our clusters that run a class of Spark; one that ends meanwhile is none."""
-    found = []
-    for each in psutil.Process().children(recursive=True):
+    executors = []
+    for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if kind in each.cmdline():
-                found.append(each)
-    return found
+            if kind in child.cmdline():
+                executors.append(child)
+    return executors

@@ -36,8 +36,8 @@ class Store:
 
     def objects(self) -> set[str]:
         """Return what it has."""
-        listed = self._client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
-        return {each["Key"] for page in listed for each in page.get("Contents", [])}
+        pages = self._client().get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+        return {entry["Key"] for page in pages for entry in page.get("Contents", [])}
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object, as a writer would that is killed before it commits."""
@@ -70,14 +70,14 @@ def store(directory: Path, behind: float = 0) -> Iterator[Store]:
         behind: seconds that its clock is behind, so that what it gets is that old.
     """
     port = free_port()
-    made = Store(f"http://127.0.0.1:{port}")
+    store = Store(f"http://127.0.0.1:{port}")
     process = Process(
         "s3",
         [sys.executable, "-c", _SERVER, str(behind), "-H", "127.0.0.1", "-p", str(port)],
         log=directory / "s3.log",
-        ready=lambda: answers_http(f"{made.url}/moto-api/"),
+        ready=lambda: answers_http(f"{store.url}/moto-api/"),
         start_timeout=120,
     )
     with process:
-        made._client().create_bucket(Bucket=BUCKET)
-        yield made
+        store._client().create_bucket(Bucket=BUCKET)
+        yield store

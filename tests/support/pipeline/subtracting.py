@@ -61,7 +61,7 @@ PARTS: dict[str, Callable[[Row], Iterator[tuple[object, ...]]]] = {
 }
 
 
-def told(report: dict[str, list[Row]]) -> dict[Cell, int]:
+def revealed_counts(report: dict[str, list[Row]]) -> dict[Cell, int]:
     """Return the counts that are hidden in a report, and follow from those that are not, one subtraction after another.
 
     `load_weekly` is not used: it is made of what is shown.
@@ -74,16 +74,19 @@ def told(report: dict[str, list[Row]]) -> dict[Cell, int]:
             counts[cell] = row["events"]
             for part in parts(row):
                 sums[part][name].append(cell)
-    found: dict[Cell, int] = {}
-    while more := dict(_subtracted(counts, sums)):
+    revealed: dict[Cell, int] = {}
+    while more := dict(_subtract(counts, sums)):
         counts |= more
-        found |= more
-    return found
+        revealed |= more
+    return revealed
 
 
-def _subtracted(counts, sums) -> Iterator[tuple[Cell, int]]:
+def _subtract(counts, sums) -> Iterator[tuple[Cell, int]]:
     for of_tables in sums.values():
         for one, other in permutations(of_tables.values(), 2):
-            hidden = [cell for cell in one if counts[cell] is None]
-            if len(hidden) == 1 and None not in (counts[cell] for cell in other):
-                yield hidden[0], sum(counts[c] for c in other) - sum(counts[c] for c in one if counts[c] is not None)
+            hidden_cells = [cell for cell in one if counts[cell] is None]
+            if len(hidden_cells) == 1 and None not in (counts[cell] for cell in other):
+                yield (
+                    hidden_cells[0],
+                    sum(counts[c] for c in other) - sum(counts[c] for c in one if counts[c] is not None),
+                )

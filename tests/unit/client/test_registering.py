@@ -8,7 +8,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from support.registering import BOTH, CONTACT, DAY, OTHER, PHONE, Server, enabled, exchange, registered, registrar
+from support.registering import (
+    BOTH,
+    CONTACT,
+    DAY,
+    OTHER,
+    PHONE,
+    Server,
+    enabled_registrar,
+    exchange,
+    registered_registrar,
+    registrar,
+)
 from wakupush.client.drivers.storage import REGISTRATION
 from wakupush.client.rules.registering import MOST_VERSION, Device, Options, Status
 from wakupush.model.failures import Answer
@@ -41,7 +52,7 @@ def test_nothing_happens_until_it_is_switched_on():
 
 def test_registers_and_is_done():
     server = Server()
-    client = registered(server)
+    client = registered_registrar(server)
     assert status(client) is Status.REGISTERED
     assert client.has_settled()
     assert server.stored.device_token == "phone"
@@ -59,7 +70,7 @@ def test_a_device_is_checked_at_once():
 @pytest.mark.parametrize("foreign", ["request_id", "signer"])
 def test_an_answer_to_something_else_is_none(foreign):
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     [asking] = client.due(0)
     answer = server.take(asking.sealed)
     signer = server.public_key
@@ -72,7 +83,7 @@ def test_an_answer_to_something_else_is_none(foreign):
 
 
 def test_without_an_answer_the_same_bytes_go_again():
-    client = enabled(Server())
+    client = enabled_registrar(Server())
     now, waits, sent = 0.0, [], set()
     for _ in range(14):
         [asking] = client.due(now)
@@ -88,7 +99,7 @@ def test_without_an_answer_the_same_bytes_go_again():
 
 def test_the_wait_begins_when_the_registration_has_left():
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     [asking] = client.due(0.0)
     client.note_sent(asking, 100.0)
     assert client.next_at > 100.0
@@ -99,7 +110,7 @@ def test_the_wait_begins_when_the_registration_has_left():
 
 def test_nobody_waits_for_days_when_the_clock_is_set_back():
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     assert client.due(10 * DAY)
     assert not client.due(10 * DAY)
     assert client.due(9 * DAY)
@@ -107,7 +118,7 @@ def test_nobody_waits_for_days_when_the_clock_is_set_back():
 
 def test_an_internal_error_is_tried_again_later():
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     taken = refuse(client, server, Answer.INTERNAL_ERROR)
     assert (taken.status, taken.error) == (Status.DUE, Answer.INTERNAL_ERROR)
     assert client.due(4.9) == []
@@ -121,7 +132,7 @@ def test_an_internal_error_is_tried_again_later():
 @pytest.mark.parametrize("error", [Answer.MALFORMED_MESSAGE, Answer.UNSUPPORTED_TOKEN_TYPE])
 def test_refused_registration_waits_for_a_change(error):
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     taken = refuse(client, server, error)
     assert (taken.status, taken.error) == (Status.REFUSED, error)
     assert client.due(1e9) == []
@@ -133,7 +144,7 @@ def test_refused_registration_waits_for_a_change(error):
 @pytest.mark.parametrize("error", [Answer.INTERNAL_ERROR, Answer.MALFORMED_MESSAGE])
 def test_trying_again_does_not_wait(error):
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     for _ in range(5):
         refuse(client, server, error, now=client.next_at)
         if status(client) is Status.REFUSED:
@@ -152,7 +163,7 @@ def test_trying_again_does_not_wait(error):
 def test_the_version_moves_beyond_the_servers(stored):
     server = Server()
     server.version = stored
-    client = enabled(server)
+    client = enabled_registrar(server)
     now, count = 0.0, 0
     while status(client) is not Status.REGISTERED:
         count += exchange(client, server, now)
@@ -165,7 +176,7 @@ def test_the_version_moves_beyond_the_servers(stored):
 def test_a_server_without_room_above_is_given_up():
     server = Server()
     server.version = MOST_VERSION
-    client = enabled(server)
+    client = enabled_registrar(server)
     now = 0.0
     while not client.has_settled():
         now = client.next_at
@@ -176,7 +187,7 @@ def test_a_server_without_room_above_is_given_up():
 
 def test_a_server_that_gave_up_gets_a_higher_version():
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     [asking] = client.due(0.0)
     server.take(asking.sealed)  # the answer is lost, and the device token dies
     client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
@@ -192,7 +203,7 @@ def test_options_leave_as_hashes():
     options = Options(
         blocked_chats=("b",), blocked_users=(OTHER.public_key,), muted_chats=("m",), mention_chats=("w",), enabled=False
     )
-    registered(server, options)
+    registered_registrar(server, options)
     blocked = (registration.shake256_64(b"b"), OTHER.public_key.author_hash)
     assert server.stored.blocked_chat_list == blocked
     assert server.stored.muted_chat_list == (registration.shake256_64(b"m"),)
@@ -202,7 +213,7 @@ def test_options_leave_as_hashes():
 
 def test_disabling_unregisters_and_ends_the_token():
     server = Server()
-    client = registered(server)
+    client = registered_registrar(server)
     token = client.state.access_token
     client.disable()
     assert client.state.access_token == ""
@@ -217,7 +228,7 @@ def test_disabling_unregisters_and_ends_the_token():
 
 def test_only_a_server_that_was_asked_is_left():
     first, second, never = Server(), Server(), Server()
-    client = registered(first)
+    client = registered_registrar(first)
     client.set_servers([second.public_key, never.public_key])
     client.set_servers([second.public_key])
     servers = {each.public_key: each for each in (first, second, never)}
@@ -236,7 +247,7 @@ def test_only_a_server_that_was_asked_is_left():
 @pytest.mark.parametrize("error", Answer)
 def test_a_server_s_error_survives_a_restart(error):
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     [asking] = client.due(0)
     client.take_answer(server.public_key, replace(server.take(asking.sealed), error=error), 0)
     assert client.state.enrolments[0].error is error
@@ -245,7 +256,9 @@ def test_a_server_s_error_survives_a_restart(error):
 
 def test_no_secret_is_shown():
     lists = {"blocked_chats": ("a chat",), "muted_chats": ("a chat",), "mention_chats": ("a chat",)}
-    client = registered(Server(), Options(contacts=(CONTACT.public_key,), blocked_users=(OTHER.public_key,), **lists))
+    client = registered_registrar(
+        Server(), Options(contacts=(CONTACT.public_key,), blocked_users=(OTHER.public_key,), **lists)
+    )
     shown = repr(client.state) + repr(client.infos()) + repr(client.due(0))
     assert client.state.access_token not in shown
     assert "phone" not in shown
@@ -341,7 +354,7 @@ TestMachine.settings = settings(max_examples=60, stateful_step_count=25, deadlin
 
 def test_dead_server_delays_no_other():
     wrong, right = Server(), Server()
-    client = enabled(wrong)
+    client = enabled_registrar(wrong)
     client.due(0.0)  # which nobody hears
     client.set_servers([right.public_key])
     for asking in client.due(0.0):

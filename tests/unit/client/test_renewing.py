@@ -6,7 +6,19 @@ from itertools import pairwise
 
 import pytest
 
-from support.registering import BOTH, CONTACT, DAY, KEY, OTHER, PHONE, Server, enabled, exchange, registered, registrar
+from support.registering import (
+    BOTH,
+    CONTACT,
+    DAY,
+    KEY,
+    OTHER,
+    PHONE,
+    Server,
+    enabled_registrar,
+    exchange,
+    registered_registrar,
+    registrar,
+)
 from wakupush.client.drivers.storage import REGISTRATION
 from wakupush.client.rules.registering import Options
 from wakupush.model.failures import Answer
@@ -16,7 +28,7 @@ from wakupush.protocol.query import find_token
 
 def test_a_new_device_token_keeps_the_access_token():
     server = Server()
-    client = registered(server)
+    client = registered_registrar(server)
     before = client.state.access_token
     client.enable(replace(PHONE, device_token="new"))
     assert exchange(client, server) == 1
@@ -38,7 +50,7 @@ def test_a_new_device_token_keeps_the_access_token():
 )
 def test_access_token_changes_for_removed_contacts(before, after, renewed):
     server = Server()
-    client = registered(server, before)
+    client = registered_registrar(server, before)
     token = client.state.access_token
     client.set_options(after)
     assert exchange(client, server) == 1
@@ -48,7 +60,7 @@ def test_access_token_changes_for_removed_contacts(before, after, renewed):
 
 def test_only_contacts_find_the_advertised_token():
     server = Server()
-    client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
+    client = registered_registrar(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
     [info] = client.infos()
     assert info.access_token == ""
     assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token
@@ -58,7 +70,7 @@ def test_only_contacts_find_the_advertised_token():
 
 def test_renews_weekly_with_tokens_of_two_weeks_at_most():
     server = Server()
-    client = registered(server)
+    client = registered_registrar(server)
     told = [(0.0, server.stored)]
     while len(told) < 30:
         now = client.next_at
@@ -81,7 +93,7 @@ def test_renews_weekly_with_tokens_of_two_weeks_at_most():
 
 def test_a_renewed_token_is_sealed_for_contacts_anew():
     server = Server()
-    client = registered(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
+    client = registered_registrar(server, Options(contacts_only=True, contacts=(CONTACT.public_key,)))
     before = client.state.access_token
     for _ in range(2):
         exchange(client, server, client.next_at)
@@ -93,7 +105,7 @@ def test_a_renewed_token_is_sealed_for_contacts_anew():
 
 def test_after_a_long_absence_the_token_is_renewed():
     server = Server()
-    client = registered(server)
+    client = registered_registrar(server)
     before = client.state.access_token
     client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
     assert exchange(client, server, 30 * DAY) == 1
@@ -104,7 +116,7 @@ def test_after_a_long_absence_the_token_is_renewed():
 
 def test_a_clock_that_was_set_back_only_renews_sooner():
     server = Server()
-    client = enabled(server)
+    client = enabled_registrar(server)
     exchange(client, server, 100 * DAY)
     assert exchange(client, server, 10 * DAY) == 1
     assert exchange(client, server, 10 * DAY) == 0
@@ -113,7 +125,7 @@ def test_a_clock_that_was_set_back_only_renews_sooner():
 
 def test_an_old_document_is_renewed_within_a_week():
     server = Server()
-    text = REGISTRATION.dump(registered(server).state)
+    text = REGISTRATION.dump(registered_registrar(server).state)
     document = {name: value for name, value in json.loads(text).items() if name not in {"renew_at", "token_at"}}
     client = registrar(REGISTRATION.load(json.dumps(document)))
     assert exchange(client, server, 100 * DAY) == 0
@@ -124,7 +136,7 @@ def test_an_old_document_is_renewed_within_a_week():
 def test_a_renewal_goes_to_who_has_the_device_alone():
     servers = {each.public_key: each for each in (Server(), Server(), Server())}
     kept, refuses, left = servers.values()
-    client = enabled(*servers.values())
+    client = enabled_registrar(*servers.values())
     for asking in client.due(0.0):
         answer = servers[asking.server].take(asking.sealed)
         error = Answer.MALFORMED_MESSAGE if asking.server == refuses.public_key else None

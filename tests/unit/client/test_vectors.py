@@ -123,7 +123,7 @@ def test_advertisement(message):
     opened = payload.open_symmetric(sealed.payload, topic_key)
     assert (opened.data, opened.signer) == (data, key.public_key)
     assert sealed.content_topic == message["waku_message"]["content_topic"]
-    theirs = WakuMessage(payload=vectors.sealed(message), content_topic=sealed.content_topic)
+    theirs = WakuMessage(payload=vectors.ciphertext_of(message), content_topic=sealed.content_topic)
     assert open_advertisement(theirs, topic_key).inner == inner
 
 
@@ -196,7 +196,7 @@ def answers():
 def test_every_answer_of_the_reference_server_is_opened(reply):
     key = PRIVATE[reply["payload_v1"]["recipient_public_key"]]
     box = Mailbox(key)
-    message = WakuMessage(payload=vectors.sealed(reply), content_topic=reply["waku_message"]["content_topic"])
+    message = WakuMessage(payload=vectors.ciphertext_of(reply), content_topic=reply["waku_message"]["content_topic"])
     assert box.content_topic == message.content_topic
     opened = box.take(message)
     assert (opened.signer, opened.inner) == (SERVER, unhex(reply["application"]["inner"]))

@@ -69,7 +69,7 @@ def without_names(recorded):
 
 @pytest.mark.parametrize("message", having("message_id"))
 def test_application_layer(message):
-    layer, content = message["application"], vectors.opened(message)
+    layer, content = message["application"], vectors.open_message(message)
     if "protocol_message" in layer:
         content = dataclasses.replace(content, data=ProtocolMessage.FromString(content.data).public_message)
     assert content.data.hex() == layer["metadata"]
@@ -85,7 +85,7 @@ def test_application_layer(message):
 
 @pytest.mark.parametrize("message", [case for case in LAYERED if "message_id" not in case.values[0]["application"]])
 def test_application_layer_that_is_none(message):
-    layer, content = message["application"], vectors.opened(message)
+    layer, content = message["application"], vectors.open_message(message)
     if "segment" in layer:
         segment = application.read(content)
         assert as_recorded_segment(segment) == layer["segment"]

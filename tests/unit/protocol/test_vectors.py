@@ -41,7 +41,7 @@ def odd(case):
 
 @pytest.mark.parametrize("message", [case for case in vectors.messages() if not odd(case)])
 def test_payload(message):
-    layer, content = message["payload_v1"], vectors.opened(message)
+    layer, content = message["payload_v1"], vectors.open_message(message)
     data, padding, signature = (unhex(layer[name]) for name in ("data", "padding", "signature"))
     signer = PublicKey.from_hex(layer["signer_public_key"]) if signature else None
     assert (content.data, content.signer, content.padding) == (data, signer, padding)
@@ -92,14 +92,14 @@ def test_odd_payload(entry):
     assert entry["opens"] == (wanted == b"")
     if isinstance(wanted, Failure):
         with pytest.raises(Refused) as refused:
-            vectors.opened(entry)
+            vectors.open_message(entry)
         assert refused.value.failure is wanted
     else:
-        assert wanted in {vectors.opened(entry).data, None}
+        assert wanted in {vectors.open_message(entry).data, None}
 
 
 def test_payload_to_somebody_else():
     (message,) = (case.values[0] for case in vectors.messages() if "to_other_key_on_server_topic" in case.id)
     with pytest.raises(Refused) as refused:
-        payload.open_asymmetric(vectors.sealed(message), PrivateKey.generate())
+        payload.open_asymmetric(vectors.ciphertext_of(message), PrivateKey.generate())
     assert refused.value.failure is Failure.NOT_FOR_US
