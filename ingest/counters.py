@@ -10,7 +10,7 @@ from wakupush.runtime.settings import Settings
 
 
 def of_enqueueing() -> Series:
-    """Return the series of what enqueues, in either process."""
+    """Return the series of enqueueing, for both processes."""
     return {
         metrics.MESSAGES_ENQUEUED: product(QUEUES),
         metrics.MESSAGES_REPEATED: product(QUEUES),

@@ -27,14 +27,14 @@ from wakupush.runtime.settings import IngestSettings
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: What Redis raises, directly or through Celery.
+#: The errors of Redis, raised directly or through Celery.
 REDIS_ERRORS = (RedisError, OperationalError)
 #: Seconds for which a Redis that did not answer in time is not asked again.
 LEFT_ALONE_SECONDS = 5.0
 #: Seconds by which a message's time may lie in the future. No clock that is set is so wrong, and a nwaku keeps no
 #: message that is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
-#: Claims that are given back at most; older ones end by themselves.
+#: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
 #: Share of a queue's limit from which on new messages are dropped by chance.
 DROPPED_FROM = 0.5
@@ -93,7 +93,7 @@ class Enqueuer:
     def enqueue(self, entries: list[Entry]) -> EnqueueResult:
         """Enqueue the messages that are for us and that were not claimed before.
 
-        Those that cannot be enqueued are left to reconcile. A Redis that hangs holds up one poll for its time-out, or
+        Reconcile brings those that cannot be enqueued. A Redis that hangs holds up one poll for its time-out, or
         that of the broker, and then none for `LEFT_ALONE_SECONDS`.
         """
         if time.monotonic() < self._left_alone:
@@ -128,7 +128,7 @@ class Enqueuer:
         return [(queue, entry) for queue, entry in messages if entry.hash not in held_back]
 
     def _within_limits(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
-        """Return the messages without those that are dropped, because their queue has too many bytes.
+        """Return the messages that fit: a queue with too many bytes drops some of its messages.
 
         None is dropped up to a share of the limit, all at the limit, and in between chance decides: otherwise the first
         senders would lock out all others. So each message has the same chance, and reconcile brings what was dropped.
@@ -199,7 +199,7 @@ class Enqueuer:
             self._left_alone = time.monotonic() + LEFT_ALONE_SECONDS
 
     def _unclaim(self) -> None:
-        """Give back the claims of what could not be sent, so that reconcile need not wait for their end.
+        """Give back the claims of messages that could not be sent, so that reconcile need not wait for their end.
 
         Raises:
             RedisError: they stay, for the next time.

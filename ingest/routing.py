@@ -14,7 +14,7 @@ from wakupush.server.engine.identity import load_public_key
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The server's own content topics, and the queues of what arrives there."""
+    """The server's own content topics, and the queues of their messages."""
 
     queues: dict[str, Queue]
 

@@ -37,7 +37,7 @@ JARS: Final = {
 
 
 def missing_parts() -> str | None:
-    """Return what to install before Spark can run here; None if nothing is missing."""
+    """Return the parts to install before Spark can run here; None if none is missing."""
     for name in ("pyspark", "pyarrow", "pandas"):
         if find_spec(name) is None:
             return f"{name} is not installed: install wakupush[pipeline]"

@@ -38,7 +38,7 @@ SLOW_DOWN_SECONDS = (0.5, 4.0)
 
 @dataclass
 class _Process:
-    """A process of the pool: what is from before the fork, and what was opened after it."""
+    """A process of the pool: its state from before the fork, and its connections from after it."""
 
     #: The worker's name in Celery, and the id of its main process.
     node: str | None = None
@@ -46,7 +46,7 @@ class _Process:
     _worker: Worker | None = None
 
     def open(self, settings: Settings) -> None:
-        """Open what tasks need; once, after the fork."""
+        """Open the connections that tasks need; once, after the fork."""
         self._worker = open_worker(settings, self.node, self.main)
 
     @property

@@ -18,7 +18,7 @@ _PLATFORMS = tuple(platform.label for platform in Platform)
 
 
 def of_publishing(settings: Settings) -> Series:
-    """Return the series of what publishes answers: the workers and beat."""
+    """Return the series of publishing answers, for the workers and beat."""
     return {
         metrics.ANSWERS_FAILED: product(("refused", "unreachable")),
         metrics.PUBLICATIONS: product(settings.waku.nodes, ("taken", "refused", "unreachable", "late")),

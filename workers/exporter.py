@@ -1,4 +1,4 @@
-"""`wakupush exporter`: what waits, for Prometheus and for an autoscaler of the pools. It needs no key."""
+"""`wakupush exporter`: exports queue depths, for Prometheus and for an autoscaler of the pools. It needs no key."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ PATIENCE = 3.0
 
 
 class BacklogCollector(Collector):
-    """Reads when it is asked, so that no figure is old; what cannot be read is left out, and the gauge `up` shows it.
+    """Reads when it is asked, so that no figure is old; unreadable sources are left out, and the gauge `up` shows it.
 
     Raises:
         SettingsError: an address is not valid.
@@ -50,7 +50,7 @@ class BacklogCollector(Collector):
             return [metric for gauge in metrics.EXPORTER for metric in gauge.collect()]
 
     def look(self) -> probes.Checks:
-        """Set the gauges anew, and say which sources answered."""
+        """Set all gauges; return for each source whether it answered."""
         for gauge in metrics.EXPORTER:
             gauge.clear()
         results = {source: _answers(source, look) for source, look in self._sources.items()}
@@ -59,7 +59,7 @@ class BacklogCollector(Collector):
         return results
 
     def check(self) -> probes.Checks:
-        """Say which sources answer."""
+        """Return for each source whether it answers."""
         with self._lock:
             return self.look()
 

@@ -1,4 +1,4 @@
-"""Whether a worker takes tasks: what its event loop does is noted, and a probe looks at the notes.
+"""Whether a worker takes tasks: its event loop notes its turns, and a probe reads the notes.
 
 A ping through the broker is not enough: it also fails if the broker is down, which no restart of the worker heals.
 """
@@ -24,7 +24,7 @@ DEAF_SECONDS = TIME_LIMIT_SECONDS + 90.0
 
 @dataclass(slots=True)
 class Pulse:
-    """What was noted, in monotonic seconds."""
+    """The last turns of a worker's parts, in monotonic seconds."""
 
     #: Since when there has been a connection to Redis; None while there is none.
     connected_at: float | None = None

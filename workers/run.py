@@ -25,7 +25,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
-    """Run the pool of a queue until SIGTERM: then what was begun is finished.
+    """Run the pool of a queue until SIGTERM; then finish the tasks in flight.
 
     Args:
         settings: with a private key.

@@ -31,7 +31,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 SECRET_HEADER: Final = "X-Wakupush-Secret"  # noqa: S105 - a name, not a secret
 #: Bytes of a body at most: an error text can repeat a device token a few times.
 MOST_BYTES: Final = 64 * 1024
-#: Seconds that Postgres has; a worker of gorush waits meanwhile.
+#: Time-out of Postgres in seconds; a worker of gorush waits for it.
 POSTGRES_SECONDS: Final = 2.0
 
 _STATUS: Final = {
@@ -47,11 +47,11 @@ _STATUS: Final = {
 
 
 class FeedbackReceiver:
-    """What the process answers.
+    """The app of the process.
 
     Args:
         pool: of Postgres connections.
-        secret: what gorush sends to prove that it is gorush.
+        secret: the header's value that proves a call to be gorush's.
     """
 
     def __init__(self, pool: ConnectionPool, secret: str) -> None:

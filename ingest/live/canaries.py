@@ -1,4 +1,4 @@
-"""Canaries: messages that show whether what is published on a node arrives at the others."""
+"""Canaries: messages that show whether a node's publications arrive at the others."""
 
 import random
 import time
@@ -24,7 +24,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds between canaries on a node and shard: a message of 400 bytes, which no Store keeps.
 CANARY_SECONDS: Final = 10.0
-#: Seconds between looks at who is at fault.
+#: Seconds between two judgements of the nodes.
 LOOK_SECONDS: Final = 1.0
 #: Bytes of a canary: those of an ordinary envelope.
 CANARY_BYTES: Final = 300
@@ -39,7 +39,7 @@ class Canaries:
     hearing: Hearing
     redis: Redis
     stop: Event
-    #: The content topic of all canaries of this process; it looks like that of any user.
+    #: The content topic of all canaries of this process; it looks like any user's.
     topic: str = field(default_factory=lambda: content_topic(random.randbytes(8).hex()))
     _faults: Mapping[str, NodeFault] = field(default_factory=dict)
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from wakupush.redis.left_out import NodeFault
 
-#: Seconds for which what was heard counts.
+#: Seconds for which a heard message counts.
 WINDOW_SECONDS: Final = 60.0
-#: Seconds within which every node hears what one has heard, or what was published.
+#: Seconds within which every node hears a message that one node has heard or published.
 SETTLED_SECONDS: Final = 8.0
 #: Seconds without a read that worked after which a node does not answer.
 SILENT_SECONDS: Final = 5.0
@@ -44,7 +44,7 @@ class _Sound:
 
 @dataclass(slots=True)
 class Hearing:
-    """Compares what nodes hear. Its memory is bounded by `COMPARED_PER_SECOND` and `WINDOW_SECONDS`."""
+    """Compares the messages that nodes hear. Its memory is bounded by `COMPARED_PER_SECOND` and `WINDOW_SECONDS`."""
 
     nodes: tuple[str, ...]
     #: Monotonic seconds.
@@ -67,7 +67,7 @@ class Hearing:
             self._last_reads[node, shard] = now
 
     def note_failure(self, node: str, shard: str) -> None:
-        """Note that a node did not answer, or forgot its subscription: what it misses now does not make it deaf."""
+        """Note that a node did not answer, or forgot its subscription: messages missed now do not make it deaf."""
         with self._lock:
             self._read_since.pop((node, shard), None)
 
@@ -129,7 +129,7 @@ class Hearing:
 
 
 def _is_deaf(node: str, sounds: Iterable[_Sound], read_since: Mapping[tuple[str, str], float]) -> bool:
-    """Return whether a node misses, on any shard, what others heard while it was read."""
+    """Return whether a node misses, on any shard, messages that others heard while it was read."""
     reports: defaultdict[str, list[bool]] = defaultdict(list)
     for sound in sounds:
         of_others = not sound.source and sound.nodes - {node}
@@ -143,7 +143,7 @@ def _has_heard(node: str, sounds: Iterable[_Sound]) -> bool:
 
 
 def _is_mute(node: str, sounds: Iterable[_Sound], hearing: set[str]) -> bool:
-    """Say whether, on any shard, what is published on a node arrives at no other node that hears."""
+    """Return whether, on any shard, no other hearing node gets the messages that are published on a node."""
     listeners = hearing - {node}
     if not listeners:
         return False

@@ -23,7 +23,7 @@ MOST_PAUSE = 5.0
 
 @dataclass(slots=True)
 class Cache:
-    """What the node keeps for ingest; a nwaku has one cache for all shards.
+    """The node's cache for ingest; a nwaku has one cache for all shards.
 
     When it is full, a nwaku drops the message with the oldest sender's time for each that comes. So a client that
     stamps messages some seconds ahead, and sends enough of them, makes the node drop those of all others. Nothing here
@@ -32,7 +32,7 @@ class Cache:
 
     #: Messages.
     capacity: int
-    #: What the last read of each shard took out.
+    #: By shard, how many messages the last read took out.
     _read_sizes: dict[str, int] = field(default_factory=dict)
 
     def note(self, pubsub_topic: str, messages: int) -> bool:
@@ -53,7 +53,7 @@ class Poller:
     poll_interval: float
     stop: Event
     cache: Cache
-    #: Compares what nodes hear; None if there is only one.
+    #: Compares the messages that nodes hear; None if there is only one node.
     canaries: Canaries | None = None
     #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
     turned_at: float = field(default_factory=time.monotonic)
@@ -94,7 +94,7 @@ class Poller:
         except NodeError as error:
             self._note_failure()
             if isinstance(error, NodeUnreadable):
-                # The node has handed out what was waiting there, and forgets it.
+                # The node has handed out its waiting messages, and forgets them.
                 self._note_gap(1, time.time())
             return self._pause_after("poll_failed", error)
         self._failures = 0
@@ -122,12 +122,12 @@ class Poller:
         if self.canaries is not None:
             self.canaries.hearing.note_heard(self.name, self.pubsub_topic, result.ours)
             self.canaries.note_heard(self.name, self.pubsub_topic, batch.messages)
-        # A task costs as much as several messages: what comes within one interval shares one.
+        # A task costs as much as several messages: messages of one interval share a task.
         is_filled = len(batch.messages) >= self.enqueuer.settings.batch_size
         return 0.0 if is_filled or self._is_full else self.poll_interval
 
     def _subscribe(self, not_subscribed: NotSubscribed) -> float:
-        """Subscribe at a node that is new or was restarted; what it had meanwhile is left to reconcile."""
+        """Subscribe at a node that is new or was restarted; reconcile brings the messages that it had since."""
         if self._has_subscribed:
             # The node took the subscription and knows nothing of it: do not pile up subscriptions.
             self._has_subscribed = False

@@ -34,7 +34,7 @@ MARKER_SECONDS = 5.0
 
 
 def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT; what was read by then is enqueued before it returns.
+    """Run until SIGTERM or SIGINT; enqueue all messages that were read before returning.
 
     Raises:
         SettingsError: there is no public key, or it is not valid; or the extra ``otel`` is missing.

@@ -18,7 +18,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds between audits; each compares as many.
 PERIOD_SECONDS: Final = 300
-#: Seconds after which every Store has what it will ever have: nodes exchange what they missed in minutes.
+#: Seconds after which a Store gets no more messages of a period: nodes exchange missed ones in minutes.
 SETTLED_SECONDS: Final = 600
 #: Messages that are compared of a Store at most.
 MOST_COMPARED: Final = 100_000
@@ -61,7 +61,7 @@ class Audit:
             metrics.STORE_WINDOW.labels(name, shard).set(self.window)
 
     def compare(self, shard: str, until: float) -> dict[str, int]:
-        """Compare what the Stores have of the server's own topics since the last time; count what each lacks.
+        """Compare the Stores' messages on the server's own topics since the last time; count those that each lacks.
 
         Messages are compared without `meta`, which a Store v1 leaves out. If a Store does not answer, this period is
         compared the next time.

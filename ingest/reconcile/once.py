@@ -21,7 +21,7 @@ def run(settings: Settings, since: float | None) -> int:
     Args:
         settings: of `wakupush ingest reconcile`.
         since: from when on, in seconds since the epoch; None means the whole window. Query topics are never walked
-            further back than their window. If it is given, the watermarks stay: what came before is not looked at.
+            further back than their window. If it is given, the watermarks stay: earlier messages are skipped.
 
     Raises:
         SettingsError: there is no public key, an address is not valid, or `since` is before what the ledger remembers.

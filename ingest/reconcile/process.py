@@ -39,10 +39,10 @@ UNWALKED_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciliation:
-    """All walkers of a process, and what they share."""
+    """All walkers of a process, and their shared connections."""
 
     recent: list[Recent]
-    #: For the server's own topics only: queries are looked for only as long as a client waits.
+    #: For the server's own topics only: for queries, walks go back only as long as a client waits.
     thorough: list[Thorough]
     audit: Audit
     enqueuer: Enqueuer
@@ -51,7 +51,7 @@ class Reconciliation:
 
     @classmethod
     def open(cls, settings: Settings, stop: Event) -> Self:
-        """Open everything. Postgres, Redis and the nodes may be down meanwhile.
+        """Open everything. Postgres, Redis and the nodes may still be down.
 
         Raises:
             SettingsError: there is no public key, or an address is not valid.
@@ -120,7 +120,7 @@ class Reconciliation:
         self.pool.close()
 
     def healthy(self) -> probes.Checks:
-        """Say of each walker whether its loop turns."""
+        """Return for each walker whether its loop turns."""
         least = time.monotonic() - self.settings.pause - STUCK_SECONDS
         recent = {f"{walk.walker.name} {walk.walker.kind.name}": walk.walker.turned_at > least for walk in self.recent}
         thorough = {
@@ -130,7 +130,7 @@ class Reconciliation:
         return recent | thorough
 
     def ready(self) -> probes.Checks:
-        """Say of each Store whether its recent messages were looked at a short time ago."""
+        """Return for each Store whether a walk over its recent messages finished a short time ago."""
         now = time.monotonic()
         finished_at: dict[str, float] = {}
         for walk in self.recent:

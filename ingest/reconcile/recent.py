@@ -11,7 +11,7 @@ from wakupush.runtime.settings import ReconcileSettings
 
 #: A look begins this many seconds before the end of the last one: honest messages are in the Store by then.
 REACH_SECONDS: Final = 5.0
-#: How many overlaps recent walks look back at most; the thorough walks catch up on what is older.
+#: How many overlaps recent walks look back at most; the thorough walks catch up on older messages.
 MOST_OVERLAPS: Final = 3
 
 

@@ -104,7 +104,7 @@ class Thorough:
                 walker.stop.wait(IDLE_SECONDS)
 
     def turn(self, shard: str) -> bool:
-        """Walk a slice of what is due; return False if nothing is."""
+        """Walk a slice of a due walk; return False if none is due."""
         now = time.time()
         # The recent walks look at newer messages.
         end = now - self.settings.overlap
@@ -128,7 +128,7 @@ class Thorough:
         return False
 
     def _to_catch_up(self, shard: str, progress: ShardProgress, now: float) -> Course | None:
-        """Return the walk from the watermark on, if that is behind; what is still missing then is looked for again."""
+        """Return the walk from the watermark on, if that is behind; it repeats what is still missing."""
         if progress.catch_up is not None or now < progress.catch_up_due:
             return progress.catch_up
         overlap = self.settings.overlap
@@ -144,7 +144,7 @@ class Thorough:
         return progress.catch_up
 
     def _to_walk(self, shard: str, progress: ShardProgress, now: float) -> Course | None:
-        """Return the walk over the whole window, or from what the last one found missing, if one is due."""
+        """Return the due walk, if any: over the whole window, or from the oldest message that was missing."""
         if progress.whole is not None:
             return progress.whole
         least = now - self.walker.kind.window

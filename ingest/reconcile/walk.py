@@ -1,4 +1,4 @@
-"""A walk over a stretch of time of a Store: what is missing is enqueued."""
+"""A walk over a stretch of time of a Store, which enqueues missing messages."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class Stopped(Interrupted):
 
 
 class NotEnqueued(Interrupted):
-    """Redis failed, or a queue is full: what is missing is still missing."""
+    """Redis failed, or a queue is full: missing messages are still missing."""
 
 
 class NotWatching(Interrupted):
@@ -57,13 +57,13 @@ class TooLong(Interrupted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkKind:
-    """What is looked for: messages of one queue, so that its backlog holds up no others."""
+    """The messages that a walk looks for: those of one queue, so that its backlog holds up no others."""
 
-    #: The queue of the messages that are looked for; its name is that of the walk in watermarks, metrics and logs.
+    #: The queue of these messages; it names the walk in watermarks, metrics and logs.
     queue: Queue
     #: Empty means the whole shard, of which the watched topics are taken.
     content_topics: tuple[str, ...] = ()
-    #: Seconds back to which messages are looked for at all.
+    #: How many seconds back a walk may begin.
     window: float
 
     @property
@@ -74,7 +74,7 @@ class WalkKind:
 
 @dataclass(slots=True)
 class Tally:
-    """What was found so far."""
+    """The counts of a walk so far."""
 
     #: From when on, in seconds since the epoch.
     since: float
@@ -87,7 +87,7 @@ class Tally:
     oldest_missing: int | None = None
 
     def add(self, other: Self) -> None:
-        """Add what was found in another stretch."""
+        """Add the counts of another stretch."""
         self.examined += other.examined
         self.malformed += other.malformed
         self.missing += other.missing
@@ -95,7 +95,7 @@ class Tally:
         self.note(other.oldest_missing)
 
     def note(self, oldest: int | None) -> None:
-        """Note a timestamp of what is missing."""
+        """Note the timestamp of a missing message."""
         if oldest is not None:
             self.oldest_missing = oldest if self.oldest_missing is None else min(oldest, self.oldest_missing)
 
@@ -144,7 +144,7 @@ class Walker:
         return min(MOST_PAUSE, 2.0 ** min(self.failures, 10))
 
     def settle(self, pubsub_topic: str, walked_to: float, oldest_missing: int | None) -> None:
-        """Move the watermark up to what was walked, or to before what is still missing, even if a worker has it by now.
+        """Move the watermark to the end of a walk, or to before the oldest message that it found missing.
 
         Args:
             walked_to: seconds since the epoch.
@@ -176,7 +176,7 @@ class Walker:
         metrics.STORE_WATERMARK.labels(self.name, pubsub_topic, self.kind.name).set(at)
 
     def walk(self, pubsub_topic: str, since: float, until: float, *, most_pages: int | None = None) -> Tally:
-        """Enqueue what is missing of a stretch of time of a shard, and return what was found.
+        """Enqueue the missing messages of a stretch of time of a shard, and return the counts.
 
         Args:
             since: from when on, in seconds since the epoch.
@@ -249,7 +249,7 @@ class Walker:
         """Enqueue the messages of a page that are for us, are not in the ledger, and that no worker is handling."""
         tally.examined += len(page.messages)
         metrics.STORE_EXAMINED.labels(self.kind.name).inc(len(page.messages))
-        # Two entries of one hash are the same in everything that is looked at.
+        # Two entries with one hash agree in every field that is used here.
         messages = {entry.hash: entry.message for entry in page.messages}
         in_work_by_hash = {}
         if messages:

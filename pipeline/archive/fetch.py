@@ -1,4 +1,4 @@
-"""``wakupush pipeline fetch-archive``: fetches what the Stores have on the server's own topics into Parquet."""
+"""``wakupush pipeline fetch-archive``: fetches the Stores' messages on the server's own topics into Parquet."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ CONNECTIONS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTotals:
-    """What a run did."""
+    """The counts of a run."""
 
     #: Hours that were fetched, those of them that failed, and those that were there already.
     hours: int
@@ -41,7 +41,7 @@ class FetchTotals:
 def run(settings: Settings, since: float, progress: Callable[[int, int], None]) -> FetchTotals:
     """Fetch the hours since a time that are not complete yet.
 
-    Each hour is fetched from all Stores, over its own connection, and committed by itself. So the next run goes on
+    A connection fetches an hour from all Stores, and its commit has that hour alone. So the next run goes on
     where a killed one ended. The present hour, hours that have just ended and hours without messages are fetched each
     time.
 

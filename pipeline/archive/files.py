@@ -1,4 +1,4 @@
-"""The archive: what the Stores have on the server's own topics, as Parquet, in one file for each hour of a shard.
+"""The archive: the Stores' messages on the server's own topics, as Parquet, in one file for each hour of a shard.
 
 ``SERVER/SHARD/20261121T10.parquet`` is an hour that is over and complete, ``…T10.open.parquet`` one that may still get
 messages. A file gets its name when all of it is written; files with other names are ignored. An hour without messages
@@ -26,7 +26,7 @@ from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime.settings import PipelineSettings
 
 HOUR: Final = 3600 * 10**9
-#: Rows, and bytes of payload, of a row group: what a writer holds in memory.
+#: Rows, and bytes of payload, of a row group, which a writer holds in memory.
 GROUP_ROWS: Final = 10_000
 GROUP_BYTES: Final = 16_000_000
 
@@ -84,7 +84,7 @@ class Archive:
 
     @classmethod
     def of(cls, settings: PipelineSettings, server: PublicKey) -> Archive:
-        """Return the archive of a server: its messages are on other topics than those of another key."""
+        """Return the archive of a server: each key has its own topics."""
         personal, partitioned = (topic.split("/")[3] for topic in server_content_topics(server))
         return cls(settings.archive.resolve() / f"{personal}-{partitioned}")
 

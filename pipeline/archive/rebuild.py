@@ -63,7 +63,7 @@ from wakupush.server.registration.installations import Installations, change_of
 from wakupush.server.registration.loading import LoadError
 from wakupush.server.registration.read import open_registration
 
-#: Installations, and bytes of what they sent, that are loaded in one transaction: their rows are locked meanwhile.
+#: Installations, and bytes of their messages, of one transaction, which locks their rows.
 LOADED_AT_ONCE: Final = 2_000
 LOADED_BYTES: Final = 16_000_000
 #: Messages that are put together before they are handed over: a sender can repeat the same parts again and again.
@@ -113,7 +113,7 @@ _CONTENT_SCHEMA: Final = pa.schema(
     ]
 )
 _COUNTS: Final = pa.schema([pa.field("what", pa.string()), pa.field("count", pa.int64())])
-#: What the fold counts besides outcomes.
+#: Counts of the fold besides outcomes.
 _REGISTERED_INSTALLATIONS: Final = "registered installations"
 _UNREGISTERED_INSTALLATIONS: Final = "unregistered installations"
 _LOADED_COUNT: Final = "stored"
@@ -123,7 +123,7 @@ _Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What a run did."""
+    """The counts of a run."""
 
     #: How many messages there were of each outcome, or label of a failure.
     outcomes: dict[str, int]
@@ -237,7 +237,7 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
 
 
 def describe(rebuilt: Rebuilt) -> str:
-    """Return what a run did, for people."""
+    """Return the counts of a run, for people."""
     width = max(map(len, rebuilt.outcomes), default=0)
     lines = [f"  {outcome:<{width}}  {count}" for outcome, count in rebuilt.outcomes.items()]
     return "\n".join(
@@ -251,7 +251,7 @@ def describe(rebuilt: Rebuilt) -> str:
 
 
 def as_json(rebuilt: Rebuilt) -> str:
-    """Return what a run did, for programs."""
+    """Return the counts of a run, for programs."""
     return json.dumps(asdict(rebuilt))
 
 

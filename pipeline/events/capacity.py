@@ -37,7 +37,7 @@ COSTS: Final = {
 CONCURRENCY: Final = 2
 #: Replicas of a pool at least: clients wait only 3 s, and a pod may be moved.
 LEAST_REPLICAS: Final = 2
-#: The share of the time that a process may work: the rest is for what the model leaves out.
+#: The share of the time that a process may work; the rest covers the model's omissions.
 USE: Final = 0.7
 #: Notifications that gorush's queue holds, as in the chart.
 GORUSH_QUEUE: Final = 32768
@@ -65,7 +65,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Second:
-    """What arrived within a second."""
+    """The arrivals of a second."""
 
     #: Seconds since the epoch.
     time: int

@@ -27,7 +27,7 @@ SLICES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTotals:
-    """What a run did."""
+    """The counts of a run."""
 
     rows: int
     steps: int

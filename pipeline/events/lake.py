@@ -1,4 +1,4 @@
-"""The event lake: Iceberg's table `wakupush.events`, and the fence around what is appended to it.
+"""The event lake: Iceberg's table `wakupush.events`, and the fence around its appends.
 
 Events are appended to a branch without readers, and read back. Then one transaction moves `main` to the branch, sets
 what the run has to remember as properties of the table, and removes the branch. The catalog takes it only if nothing
@@ -89,7 +89,7 @@ class Lake:
         return cls(catalog.session(spark, settings))
 
     def prepare(self) -> None:
-        """Create the table, or add what it lacks."""
+        """Create the table, or add missing columns."""
         columns = ", ".join(
             f"`{field.name}` {field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
             for field in schema.EVENTS.fields
@@ -128,7 +128,7 @@ class Lake:
         return [row["day"] for row in rows]
 
     def events(self) -> DataFrame:
-        """Return the events as they are now; what is committed later is not among them."""
+        """Return the events as they are now; without later commits."""
         return self.spark.sql(f"SELECT * FROM {EVENTS} VERSION AS OF {self.state().snapshot}")
 
     def need(self, first: date, last: date) -> DataFrame:
@@ -157,7 +157,7 @@ class Lake:
             is read again may include what another run has committed since.
 
         Raises:
-            PipelineError: another run has committed meanwhile, or the written events are not as they have to be. Then
+            PipelineError: another run has committed since, or the written events are not as they have to be. Then
                 nothing was appended; `tidy` removes the branch.
         """
         branch = f"{BRANCH}{uuid.uuid4().hex}"

@@ -153,7 +153,7 @@ def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[st
 
 
 def blur(frame: DataFrame) -> DataFrame:
-    """Remove from events what nothing reads, and what would link a user to messages of the network by their time."""
+    """Remove fields that nothing reads, and times that would link a user to messages of the network."""
     kind = F.col("kind")
     second, hour = (F.date_trunc(unit, "time") for unit in ("second", "hour"))
     return frame.withColumns(

@@ -28,7 +28,7 @@ MOST_FILES: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TidyTotals:
-    """What a run did."""
+    """The counts of a run."""
 
     #: Files that were merged.
     compacted: int

@@ -75,7 +75,7 @@ class TokenPlatform(StrEnum):
 
 
 class NotificationKind(StrEnum):
-    """What a notification is about."""
+    """The kind of a notification."""
 
     MESSAGE = "message"
     MENTION = "mention"

@@ -1,4 +1,4 @@
-"""What commands begin with: the settings, the logs, a connection to Postgres."""
+"""The start of commands: settings, logs, a connection to Postgres."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load(process: str) -> Settings:
 
 @contextmanager
 def open_postgres() -> Iterator[tuple[Settings, Connection]]:
-    """Open a connection in autocommit mode, so that each statement is committed by itself.
+    """Open a connection in autocommit mode, so that each statement is its own transaction.
 
     Raises:
         UsageError: the database does not answer, or not as it should.

@@ -1,4 +1,4 @@
-"""What commands say: tables, and the error that ends one."""
+"""The output of commands: tables, and the error that ends one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Commands(TyperGroup):
 
 
 def complain(text: str) -> None:
-    """Say on standard error what is wrong."""
+    """Print a problem on standard error."""
     typer.echo(f"wakupush: {text}", err=True)
 
 

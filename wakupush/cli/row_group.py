@@ -47,7 +47,7 @@ Limit = Annotated[int, typer.Option(help="Most rows to list.", min=1)]
 
 
 class TracedRow(Protocol):
-    """What every row has."""
+    """The fields of every row."""
 
     @property
     def trace_id(self) -> str:
@@ -85,13 +85,13 @@ Step = Callable[["Position | None"], "Sequence[Position]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows(Generic[R, S]):
-    """What one group of commands has of its own."""
+    """The words and functions in which one group of commands differs from the others."""
 
     help: str
-    #: What rows are called.
+    #: The words for one row and for several.
     one: str
     several: str
-    #: What names a row: 32 bytes, in hex. The fact of this name comes first in tables.
+    #: The name of a row: 32 bytes, in hex. The fact of this name comes first in tables.
     key: str
     keys: str
     #: The options ``reason`` and ``choice`` with their types, for Typer.
@@ -99,7 +99,7 @@ class Rows(Generic[R, S]):
     events: str
     retry_help: str
     drop_help: str
-    #: What `retry` asks to do, and has done.
+    #: The words for a retry in its question, and in its result.
     retry_verb: str
     retry_outcome: str
     #: Headings of a table and their facts.
@@ -210,7 +210,7 @@ def _select(
     newer_than: str | None,
     older_than: str | None,
 ) -> S:
-    """Return what the options select; rows that end from now on are left out."""
+    """Return the selection of the options, without rows that end from now on."""
     from wakupush.postgres import dead_letters
 
     now = dead_letters.now(connection)

@@ -104,7 +104,7 @@ class Client:
 
         Args:
             device: the device token that Apple or Google gave.
-            options: who may notify; None leaves them as they are.
+            options: the users who may notify; None leaves them as they are.
         """
         registrar = self._enroller.registrar
         if options is not None:
@@ -156,7 +156,7 @@ class Client:
     # Discovering and querying.
 
     def acquaintance(self, user: PublicKey) -> Acquaintance:
-        """Return what is known of a user."""
+        """Return the acquaintance of a user: the known devices, servers and tokens."""
         return self._book.find(user)
 
     async def follow(self, user: PublicKey) -> None:
@@ -190,7 +190,7 @@ class Client:
     ) -> list[Acquaintance]:
         """Ask servers about users for whom a usable access token is missing, and return what is known then.
 
-        What was learned is used for a day. Servers that know none of the users do not answer.
+        The client uses the answers for a day. Servers that know none of the users do not answer.
 
         Args:
             force: whether to ask even if tokens are known, or the user was asked about lately.
@@ -274,10 +274,10 @@ class Client:
         )
         return at_once + later
 
-    # What a push is about.
+    # The content of a push.
 
     def receive(self, data: Mapping[str, Any], chat_ids: Iterable[str] = ()) -> Received | None:
-        """Return what gorush's data are about; None if they are not for this account.
+        """Return the account, chat and message of gorush's data; None if they are not for this account.
 
         A message that comes with them counts as received from now on.
 

@@ -11,7 +11,7 @@ class Config:
     most_devices: int = 3
     #: Seconds between two advertisements.
     advertise_every: float = 6 * 3600.0
-    #: True: registers with a key of its own instead of the chat key. Decided when an account is first used.
+    #: True: registers with a separate key instead of the chat key. The first use of an account decides.
     anonymous: bool = False
     #: A messenger's own ProtocolMessage with the bundles of its contact code, which goes with each advertisement. Not
     #: in anonymous mode: servers would learn the chat key from it.

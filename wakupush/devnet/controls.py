@@ -39,7 +39,7 @@ _PREFIX = "/dev/"
 
 @dataclass(kw_only=True)
 class Fault:
-    """What goes wrong, for which requests and how often.
+    """A failure to inject, for which requests and how often.
 
     ``delay``, ``close``, ``garbage`` and ``drop_logs`` always carry the request out; ``status`` and ``hang`` do so only
     if ``handled``: its answer is lost but its effect is there.

@@ -83,7 +83,7 @@ GO_ERRORS: tuple[tuple[str, Failure], ...] = (
 
 
 def classify(platform: Platform, error: str) -> Failure:
-    """Return what an error text means.
+    """Return the failure for an error text.
 
     Args:
         error: the ``error`` of a log entry or of the feedback webhook.

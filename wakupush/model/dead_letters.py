@@ -25,7 +25,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What may be shown of a dead letter: neither its content nor whose it is."""
+    """The fields of a dead letter that an operator may see: neither its content nor its user."""
 
     delivery_key: bytes
     state: DeliveryState

@@ -85,7 +85,7 @@ class Delivery:
     trace_id: str
     #: When ingest saw the request, in seconds since the epoch.
     seen: float
-    #: What the notification named; None if that is not kept.
+    #: The digests that the notification named; None if they are not stored.
     address: Address | None = field(default=None, repr=False)
     #: Why the previous attempt failed; None for the first one.
     failure: Failure | None = None
@@ -130,7 +130,7 @@ def attempt_argument(attempt: int, most: int, count: int, platform: Platform, fa
     Args:
         most: attempts of a delivery.
         platform: of all of them.
-        failure: of the previous attempt; None if that was put off.
+        failure: of the previous attempt; None if that was deferred.
     """
     why = f", after {failure.label}" if failure else ", after waiting" if attempt > 1 else ""
     return f"(attempt {attempt} of {most}, {count} {platform.label}{why})"
@@ -138,7 +138,7 @@ def attempt_argument(attempt: int, most: int, count: int, platform: Platform, fa
 
 @dataclass(frozen=True, slots=True)
 class RememberedRequest:
-    """What is remembered of a push request."""
+    """The remembered outcome of a push request."""
 
     #: For each item whether its sender was told of a success.
     succeeded: Sequence[bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: Names of what is limited.
+#: Names of the limits.
 FIRST_REGISTRATIONS: Final = "first_registrations"
 INSTALLATIONS: Final = "installations"
 REPEATS: Final = "repeats"

@@ -1,4 +1,4 @@
-"""Notifications: what they are about, and how gorush takes one for a device.
+"""Notifications: their types, and the form in which gorush takes one for a device.
 
 Source: 71, PushNotification; docs/reference/contracts/gorush.md, section 2.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from wakupush.model.platforms import Platform
 from wakupush.pb.push_notification_pb2 import PushNotification
 
-#: Keys that wakupush adds to what the specification and the reference post.
+#: Keys that wakupush adds to those of the specification and the reference.
 ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
 #: Characters of a collapse id at most (APNs).
 COLLAPSE_ID_LIMIT = 64

@@ -1,4 +1,4 @@
-"""The push platforms, and what registrations call them."""
+"""The push platforms, and their numbers in registrations."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 
 
 class Platform(IntEnum):
-    """Where a device is reached; the numbers are gorush's, and those of the token types."""
+    """The service that reaches a device; its numbers are gorush's, and those of the token types."""
 
     IOS = 1
     ANDROID = 2

@@ -1,4 +1,4 @@
-"""The quarantine: messages that failed by themselves, as an operator sees them."""
+"""The quarantine: messages that failed alone, as an operator sees them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ class QuarantineSelection:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedMessage:
-    """What may be shown of a quarantined message: neither its content nor whose it is."""
+    """The fields of a quarantined message that an operator may see: neither its content nor its user."""
 
     #: 32 bytes.
     message_hash: bytes

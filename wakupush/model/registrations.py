@@ -1,4 +1,4 @@
-"""Devices: what their users register, and what the server knows of them then."""
+"""Devices: the registrations of users, and the rows that the server makes of them."""
 
 from dataclasses import dataclass, field
 
@@ -47,7 +47,7 @@ class Unregistration:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What decides whether a registration is newer."""
+    """The stored version of an installation, with which a new registration is compared."""
 
     version: int
     #: Keyed digest of the request id, 16 bytes.
@@ -94,7 +94,7 @@ class RegistrationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueriedDevice:
-    """A registered device, as far as a query may reveal it."""
+    """The part of a registered device that a query may reveal."""
 
     #: 64 bytes.
     key_hash: bytes
@@ -109,7 +109,7 @@ class QueriedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a notification names, by keyed digests of 16 bytes: see `wakupush.protocol.at_rest`."""
+    """The names in a notification, as keyed digests of 16 bytes: see `wakupush.protocol.at_rest`."""
 
     installation: Installation
     #: Empty if the device already gave its access token to contacts only: a newer token is then no reason to stop.
@@ -120,7 +120,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """What a registered device wants, as far as it bears on one notification."""
+    """The preferences of a registered device that concern one notification."""
 
     #: Whether the notification has the device's access token; if not, nothing below was looked up.
     token_fits: bool

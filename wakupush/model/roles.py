@@ -1,4 +1,4 @@
-"""The roles of Postgres, one for each process. ``wakupush/postgres/grants/`` says what each may do there."""
+"""The roles of Postgres, one for each process. ``wakupush/postgres/grants/`` has the rights of each."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,1 +1,1 @@
-"""What an operator does: doctor, dead letters, quarantine and replay. The command line only parses and prints."""
+"""The operator's work: doctor, dead letters, quarantine and replay. The command line only parses and prints."""

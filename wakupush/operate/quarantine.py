@@ -25,7 +25,7 @@ def retrying(
     """Yield a function that enqueues the next messages after a position and returns their positions; none at the end.
 
     Raises:
-        UsageError: Redis does not answer. What is in no queue stays in quarantine.
+        UsageError: Redis does not answer. Messages in no queue stay in quarantine.
     """
     broker = celery_app(settings)
     try:

@@ -14,7 +14,7 @@ def add(connection: Connection, answers: Sequence[SealedAnswer], hold: float) ->
     """Put answers into the outbox and return their ids, in order.
 
     Args:
-        connection: in the transaction of what is answered.
+        connection: in the transaction of the answered messages.
         hold: seconds for which beat leaves them to the worker that added them.
     """
     if not answers:

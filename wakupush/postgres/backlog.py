@@ -21,7 +21,7 @@ class DeliveryBacklog:
     platform: Platform
     #: Waiting for their next attempt.
     pending: int
-    #: Those of them whose time has come.
+    #: Pending deliveries whose time has come.
     due: int
     #: Seconds for which the longest due delivery has been due; 0 if none is due.
     due_age: float
@@ -30,7 +30,7 @@ class DeliveryBacklog:
 
 
 def count_deliveries(connection: Connection) -> list[DeliveryBacklog]:
-    """Return what waits, by platform; counts stop at `MOST`."""
+    """Count the waiting deliveries of each platform; counts stop at `MOST`."""
     rows = connection.execute(_SQL["waiting"], {"platforms": [platform.value for platform in Platform], "most": MOST})
     return [
         DeliveryBacklog(Platform(platform), pending=pending, due=due, due_age=max(0.0, due_age), posting=posting)

@@ -66,7 +66,7 @@ def retry(
     """Make dead letters due again, with all attempts and a new time to live; return their positions.
 
     At most `CHUNK_ROWS`, the oldest first. The caller commits each time, and goes on after the last position until none
-    is left. The selection should end at a time in the past: so a delivery that dies again meanwhile is not sent twice.
+    is left. The selection should end at a time in the past: then the command resends no delivery that dies again.
 
     Args:
         connection: beat enqueues them once that is committed.

@@ -23,7 +23,7 @@ def take(
 ) -> list[tuple[Delivery, Receiver | None]]:
     """Begin the next attempt of deliveries; return those that are still as they were claimed and not under a lease.
 
-    Each comes with its device and what that wants now; None if it is not registered, enabled and alive any more.
+    Each comes with its device and its present preferences; None if it is not registered, enabled and alive any more.
 
     Args:
         connection: to be committed before the attempt.

@@ -71,7 +71,7 @@ def forget_attempts(connection: Connection, entry: Entry) -> None:
 def quarantine(
     connection: Connection, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
 ) -> None:
-    """Put a message aside that failed by itself, and enter it as processed.
+    """Quarantine a message that failed alone, and enter it as processed.
 
     Args:
         entry: the message, as the ciphertext that it arrived as.

@@ -75,7 +75,7 @@ def _promise_and_attach(connection: Connection, table: str, day: date) -> None:
         _do("attach", connection, table, day)
     except psycopg.Error as error:
         _do("take back", connection, table, day)
-        # A row of the day came in meanwhile: the day stays where it is.
+        # A row of the day was inserted since: the day stays where it is.
         if not isinstance(error, psycopg.errors.CheckViolation):
             raise
 

@@ -16,7 +16,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class OutdatedCodeError(Exception):
-    """A newer release removed from the schema what this code needs: it runs, or ran, on this database."""
+    """A newer release runs, or ran, on this database: it removed something that this code needs."""
 
 
 def refuse_outdated(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The quarantine: messages that failed by themselves, kept for an operator to look at and to have handled again."""
+"""The quarantine: messages that failed alone, kept for an operator to inspect and retry."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -43,7 +43,7 @@ def count(connection: Connection, selection: QuarantineSelection) -> int:
 def retry(
     connection: Connection, selection: QuarantineSelection, after: Position | None
 ) -> list[tuple[Position, Queue, Entry]]:
-    """Remove messages from the ledger, and forget their attempts; return their positions, and what to enqueue.
+    """Remove messages from the ledger, and forget their attempts; return their positions, and the entries to enqueue.
 
     At most `CHUNK_ROWS`, the oldest first. Their rows stay until they are handled, so that none is lost with a queue.
 

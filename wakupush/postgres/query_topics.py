@@ -9,7 +9,7 @@ from wakupush.postgres.named_sql import load
 from wakupush.protocol.topics import query_topic, topic
 
 _SQL = load("query_topics")
-#: Key of the advisory lock between those who add topics (shared) and the sweep that removes them ("topics" in ASCII).
+#: Key of the advisory lock between additions of topics (shared) and the sweep that removes them ("topics" in ASCII).
 _LOCK = {"lock": 0x746F70696373}
 
 

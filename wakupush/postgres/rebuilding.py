@@ -12,7 +12,7 @@ from wakupush.protocol.at_rest import KEYED_COLUMNS, AtRest
 
 _SQL = load("rebuilding")
 
-#: What a client's messages say of its installation. Not among these: what the platforms reported, and since when it has
+#: Columns that a client's messages decide. Not among these: what the platforms reported, and since when it has
 #: its access token.
 COLUMNS: Final = (
     "key_hash",
@@ -34,7 +34,7 @@ def merge(
     at_rest: AtRest,
     known_columns: Mapping[Installation, Mapping[str, Any]] | None = None,
 ) -> int:
-    """Store changes that are newer than what is stored, and the query topics of registered users; return how many.
+    """Store changes that are newer than the stored rows, and the query topics of registered users; return how many.
 
     No version is lowered, and merging again changes nothing. An unregistration deletes the installation's deliveries,
     dead letters and quarantined messages, as in `wakupush.postgres.registrations.store`.
@@ -42,7 +42,7 @@ def merge(
     Args:
         connection: in a transaction of its own, which is to be committed soon: the rows are locked.
         changes: one for each installation.
-        at_rest: seals what is secret of them.
+        at_rest: seals their secret fields.
         known_columns: columns of some of them by name, which replace those that are made from the change.
     """
     connection.execute(_SQL["stage"])
@@ -59,7 +59,7 @@ def merge(
 
 
 def row(change: Change, at_rest: AtRest, *, replacements: Mapping[str, Any] | None = None) -> list[Any]:
-    """Return what a change stores, in the order of `COLUMNS`; see `merge` and `wakupush.postgres.registrations.row`."""
+    """Return the values of a change, in the order of `COLUMNS`; `replacements` are columns by name, as for `merge`."""
     registration = change.registration
     values = registrations.key(change) | {"registered": False}
     if isinstance(registration, Registration):

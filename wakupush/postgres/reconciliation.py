@@ -16,7 +16,7 @@ IN_WORK_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """What a watermark belongs to."""
+    """The Store, shard and walk of a watermark."""
 
     #: Name of the node.
     store: str

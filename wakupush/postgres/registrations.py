@@ -1,4 +1,4 @@
-"""Registrations: the atomic version check, and what queries, requests and deliveries need to know of a device."""
+"""Registrations: the atomic version check, and the columns that queries, requests and deliveries need."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
@@ -22,11 +22,11 @@ _SQL = load("registrations")
 
 
 class OutdatedError(Exception):
-    """Another transaction stored a newer version meanwhile: the batch is to be decided again."""
+    """Another transaction has stored a newer version: decide the batch again."""
 
 
 def stored(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Stored]:
-    """Return what is stored of these installations, registered or not."""
+    """Return the stored versions of these installations, registered or not."""
     rows = connection.execute(_SQL["stored"], _pairs(installations)).fetchall()
     return {
         Installation(key_hash, installation_hash): Stored(int(version), request_digest, registered, token_died)
@@ -47,7 +47,7 @@ def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) ->
 
     Args:
         changes: in the order in which they were decided.
-        at_rest: seals what is secret of them.
+        at_rest: seals their secret fields.
 
     Raises:
         OutdatedError: one of them is not newer than what is stored by now.
@@ -89,7 +89,7 @@ def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[
 
 
 def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRest) -> dict[bytes, list[QueriedDevice]]:
-    """Return the registered devices of these users, as far as their device tokens are alive.
+    """Return the registered devices of these users whose device tokens are alive.
 
     The list of a device that does not give its token to contacts only is left out.
     """
@@ -124,7 +124,7 @@ def suspect(
 
 
 def prove(connection: Connection, proven: Collection[tuple[Installation, int]]) -> None:
-    """Remember that a push to the device tokens of these versions got through: what was doubted is forgotten."""
+    """Remember that a push to the device tokens of these versions got through, and forget doubts about them."""
     rows = [{**asdict(installation), "version": version} for installation, version in proven]
     if rows:
         connection.execute(_SQL["prove"], columns(rows))

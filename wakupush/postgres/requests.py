@@ -1,4 +1,4 @@
-"""Push requests: what is known when one comes, and what is stored of it."""
+"""Push requests: the rows that decide about one, and the rows that it leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SQL = load("requests")
 def admitted(
     connection: Connection, message_ids: Collection[bytes]
 ) -> tuple[dict[bytes, RememberedRequest], set[bytes]]:
-    """Return what is remembered of those of these application message ids (32 bytes each) that were admitted.
+    """Return the remembered requests among these application message ids (32 bytes each).
 
     The second value holds the ids that are over. An id may have a row in each of two weeks, if it came twice when one
     ended: over wins, then the newest.
@@ -35,7 +35,7 @@ def admitted(
 
 
 def failed(connection: Connection, delivery_keys: Collection[bytes]) -> set[bytes]:
-    """Return those of these deliveries that failed for good, expired or are dead letters, while their rows are kept."""
+    """Return which of these deliveries failed for good, expired or are dead letters, as long as their rows exist."""
     rows = connection.execute(_SQL["failed"], {"delivery_keys": list(delivery_keys)})
     return {delivery_key for (delivery_key,) in rows}
 
@@ -94,7 +94,7 @@ def take_on(
         admissions: what is to be remembered, by application message id (32 bytes).
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
-        at_rest: seals what they say.
+        at_rest: seals their contents.
 
     Returns:
         The keys of the deliveries that are new, or had failed before.

@@ -18,9 +18,9 @@ _PRIVILEGE = re.compile(r"([A-Z]+)(?: \(([\w, ]+)\))?")
 
 
 class Right(NamedTuple):
-    """What a role or a login may do with one object."""
+    """A privilege of a role or a login on one object."""
 
-    #: What GRANT has behind ON: a table, or for another kind of object the kind and its name.
+    #: The object of GRANT … ON: a table, or the kind and the name of another object.
     on: str
     privilege: str
     #: Empty for the whole object.
@@ -77,7 +77,7 @@ def apply(connection: Connection, *, exact: bool) -> None:
     row = connection.execute(_SQL["may_create"]).fetchone()
     if row is not None and row[0]:
         for role in find_missing(connection):
-            # The migration of another database of the cluster may have made it meanwhile.
+            # The migration of another database of the cluster may have made it since.
             with suppress(errors.DuplicateObject, errors.UniqueViolation):
                 connection.execute(f"CREATE ROLE {role} NOLOGIN")
     absent = find_missing(connection)

@@ -16,7 +16,7 @@ _PAGE: Final = 200
 
 
 def stored_rows(connection: Connection, installations: Collection[Installation]) -> dict[Installation, RegistrationRow]:
-    """Return the rows of these installations, as far as there are any."""
+    """Return those rows of these installations that exist."""
     values = {
         "key_hashes": [installation.key_hash for installation in installations],
         "installation_hashes": [installation.installation_hash for installation in installations],

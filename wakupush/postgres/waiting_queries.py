@@ -1,4 +1,4 @@
-"""Queries that are looked at later: once the key of their topic is derived, or by chance."""
+"""Deferred queries: workers open them once the key of their topic is derived, or by chance."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,7 @@ _SQL = load("waiting_queries")
 
 
 def add(connection: Connection, queries: Collection[tuple[Entry, float | None]]) -> None:
-    """Put queries aside.
+    """Defer queries.
 
     Args:
         connection: in the transaction that entered them as processed.

@@ -1,4 +1,4 @@
-"""62/STATUS-PAYLOADS: ApplicationMetadataMessage, what is inside a payload."""
+"""62/STATUS-PAYLOADS: ApplicationMetadataMessage, the content of a payload."""
 
 from dataclasses import dataclass, field
 

@@ -37,7 +37,7 @@ REQUEST_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class AtRest:
-    """The keys of what the database holds; see `of`."""
+    """The keys that seal columns of the database; `of` derives them."""
 
     _device: AESGCM = field(repr=False)
     _allowed_key_list: AESGCM = field(repr=False)
@@ -66,7 +66,7 @@ class AtRest:
         }
 
     def seal_device(self, installation: Installation, registration: Registration) -> bytes:
-        """Return how a device is reached and what a query reveals of it, sealed for its row and version."""
+        """Return the device token and the fields that a query reveals, sealed for their row and version."""
         plaintext = PushNotificationRegistration(
             installation_id=registration.installation_id,
             device_token=registration.device_token,
@@ -125,7 +125,7 @@ class AtRest:
         return tuple(PushNotificationRegistration.FromString(plaintext).allowed_key_list)
 
     def seal_content(self, delivery_key: bytes, chat_id: bytes, message: bytes) -> bytes:
-        """Return what a notification says, sealed for its delivery (a key of 32 bytes)."""
+        """Return chat id and message of a notification, sealed for its delivery (a key of 32 bytes)."""
         plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
         return _seal(self._content, plaintext, _place("deliveries", "sealed_content", delivery_key))
 
@@ -140,7 +140,7 @@ class AtRest:
         return content.chat_id, content.message
 
     def address(self, installation: Installation, *, access_token: str, chat_id: bytes, author: bytes) -> Address:
-        """Return what a notification names, by the digests that the device's row has."""
+        """Return the address of a notification: the digests that the device's row has."""
         return Address(
             installation,
             self.access_token(installation, access_token),
@@ -155,8 +155,8 @@ class AtRest:
     def item_digest(self, installation: Installation, item: bytes) -> bytes:
         """Return the digest (16 bytes) of a chat or an author.
 
-        Each installation has its own digests. Otherwise somebody with the rows and a dictionary of chats could see who
-        shares a chat.
+        Each installation has its own digests. Otherwise the rows and a dictionary of chats would show which
+        users share a chat.
         """
         return _digest(self._item_key, installation, item)
 

@@ -14,7 +14,7 @@ from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.protocol.secp256k1 import UNCOMPRESSED_BYTES
 
 _IV_BYTES, _TAG_BYTES = 16, 32
-#: What encryption adds: the ephemeral key, the IV and the tag.
+#: Bytes that encryption adds: the ephemeral key, the IV and the tag.
 OVERHEAD_BYTES = UNCOMPRESSED_BYTES + _IV_BYTES + _TAG_BYTES
 
 
@@ -28,7 +28,7 @@ def encrypt(plaintext: bytes, recipient: PublicKey) -> bytes:
 
 
 def decrypt(ciphertext: bytes, private_key: PrivateKey) -> bytes:
-    """Return what was encrypted to the key.
+    """Return the plaintext that was encrypted to the key.
 
     Raises:
         Refused: NOT_FOR_US: encrypted to another key, changed, or not ECIES at all; these look the same.

@@ -7,7 +7,7 @@ from wakupush.protocol.keys import PrivateKey, PublicKey
 
 #: Bytes of a WakuMessage's protobuf that both nwaku and go-waku relay.
 MOST_MESSAGE_BYTES = 150_000
-#: What sealing and the envelope add to an application message at most: padding, two signatures, ECIES, segment, topics.
+#: The most bytes that sealing and the envelope add to a message: padding, two signatures, ECIES, segment, topics.
 ENVELOPE_BYTES = 1024
 
 
@@ -15,7 +15,7 @@ def seal_parts(metadata: bytes, recipient: PublicKey, signer: PrivateKey, *, mos
     """Return the payloads that carry an ApplicationMetadataMessage to a key, signed at their layer too.
 
     Args:
-        signer: of the transport layer; clients of the reference drop what is not signed there.
+        signer: of the transport layer; clients of the reference drop messages that are not signed there.
         most_bytes: of a WakuMessage; what is larger goes in segments.
     """
     most = most_bytes - ENVELOPE_BYTES

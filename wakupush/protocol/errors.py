@@ -1,4 +1,4 @@
-"""What opening and checking a stranger's bytes raises."""
+"""The error of opening and checking a stranger's bytes."""
 
 from wakupush.model.failures import Failure
 

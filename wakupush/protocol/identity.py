@@ -1,4 +1,4 @@
-"""The server's key and what is derived from it."""
+"""The server's key and the keys that are derived from it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Identity:
     _device_key: bytes = field(repr=False)
     #: Seals segments that wait for the others: they are opened, but must not be readable yet.
     segment_key: bytes = field(repr=False)
-    #: Seals what a job of the pipeline hands to its executors, which have the private key too.
+    #: Seals the data that a job of the pipeline hands to its executors, which have the private key too.
     pipeline_key: bytes = field(repr=False)
-    #: Keys of what the database holds.
+    #: Keys that seal columns of the database.
     at_rest: AtRest = field(repr=False)
 
     @classmethod

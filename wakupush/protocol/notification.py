@@ -1,4 +1,4 @@
-"""What a device is shown, and what its app reads: the texts, the data and the fields for iOS of each dialect."""
+"""The texts that a device shows, and the data that its app reads, in each dialect."""
 
 import json
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ MOST_DATA_BYTES = 3584
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a dialect sends."""
+    """The fields that a dialect sends."""
 
-    #: What devices show, by the type; the server knows no more about a notification.
+    #: The texts that devices show, by type; the server knows no more about a notification.
     texts: Mapping[NotificationType, str]
     #: Of `data`.
     data_keys: tuple[str, ...]

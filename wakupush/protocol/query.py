@@ -1,4 +1,4 @@
-"""PushNotificationQuery and what a server reveals in answer (71, Querying a Server)."""
+"""PushNotificationQuery and the server's answer (71, Querying a Server)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ KEY_HASH_BYTES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """What the answer to a query, or an advertisement, says of a device. Nothing of it is checked yet."""
+    """A device in the answer to a query or in an advertisement. No field is checked yet."""
 
     #: Names the user; 64 bytes, or it names no user.
     key_hash: bytes
@@ -75,7 +75,7 @@ def parse_query(inner: bytes, *, most_keys: int) -> tuple[bytes, ...]:
 
 
 def reveal(device: QueriedDevice) -> PushNotificationQueryInfo:
-    """Return what a query learns of a device: at most one of access token and allowed_key_list.
+    """Return the info about a device that a query gets: at most one of access token and allowed_key_list.
 
     A query learns no more than the specification's disclosed data. A device for contacts only that has no contacts
     reveals neither.

@@ -29,7 +29,7 @@ APN_TOPIC_BYTES: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much a registration may hold; the defaults are what this server takes."""
+    """The bounds of a registration; the defaults are this server's."""
 
     #: Items in a list: contacts or chats.
     list_items: int = 10_000
@@ -71,7 +71,7 @@ def open_registration(
 
     Args:
         client: the key that signed it.
-        most_bytes: of what is parsed.
+        most_bytes: of the plaintext.
 
     Raises:
         Refused: REGISTRATION_UNDECRYPTABLE (to be discarded), REGISTRATION_TOO_LARGE, or REGISTRATION_MALFORMED if it
@@ -145,7 +145,7 @@ def faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Fa
 
 
 def of(message: PushNotificationRegistration) -> Registration:
-    """Return what is kept of a registration whose type of token is known."""
+    """Return the values to store of a registration whose type of token is known."""
     token_type = TokenType(int(message.token_type))
     return Registration(
         installation_id=message.installation_id,

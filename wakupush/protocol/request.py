@@ -1,4 +1,4 @@
-"""PushNotificationRequest: who is notified of what, and the reports (71, Sending Client)."""
+"""PushNotificationRequest: its items, and the reports about them (71, Sending Client)."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from wakupush.protocol.errors import Refused
 
 
 class Filtered(Enum):
-    """Why a notification is reported as sent but not sent: its sender must not learn what the user chose."""
+    """Why a notification is reported as sent but not sent: its sender must not learn the user's preferences."""
 
     DISABLED = "disabled"
     BLOCKED_AUTHOR = "blocked_author"
@@ -63,7 +63,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a server says of one notification."""
+    """The server's report about one notification."""
 
     key_hash: bytes
     installation_id: str
@@ -108,7 +108,7 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
     """Return a request. Items of type 0 are left out: they get no report.
 
     Args:
-        most_items: how many are looked at.
+        most_items: how many of them are parsed.
 
     Raises:
         Refused: INNER_MALFORMED, MESSAGE_ID_MISSING, or REQUEST_LIMIT if there are so many items that not even the
@@ -198,7 +198,7 @@ def encode_response(request: Request, failures: Sequence[Failure | None]) -> byt
     """Return the PushNotificationResponse with a report for each item.
 
     Args:
-        failures: for each item what is reported to its sender, None for success.
+        failures: the failure to report for each item, None for success.
     """
     reports = []
     for item, failure in zip(request.items, failures, strict=True):

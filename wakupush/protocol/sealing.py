@@ -6,7 +6,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 NONCE_BYTES = 12
-#: What sealing adds: the nonce, and the tag of AES-GCM.
+#: Bytes that sealing adds: the nonce, and the tag of AES-GCM.
 SEAL_BYTES = NONCE_BYTES + 16
 
 
@@ -26,7 +26,7 @@ def seal(key: bytes, plaintext: bytes, nonce: bytes | None = None) -> bytes:
 
 
 def unseal(key: bytes, ciphertext: bytes) -> bytes:
-    """Return what `seal` sealed.
+    """Return the plaintext of `seal`.
 
     Raises:
         UnsealableError: another key, changed, or too short.

@@ -69,7 +69,7 @@ def shared_x(point: Point, secret: bytes) -> bytes | None:
     """Return the ECDH X coordinate, 32 bytes with its leading zeros, in constant time; None if a key is not valid.
 
     Raises:
-        BaseException: a signal handler raised this meanwhile: `KeyboardInterrupt`, or Celery's soft time limit.
+        BaseException: a signal handler raised this during the call: `KeyboardInterrupt`, or Celery's soft time limit.
     """
     shared = ffi.new(_X)
     # The plain multiplication runs in variable time, which a server's long-lived key must not use.

@@ -17,7 +17,7 @@ M = TypeVar("M", bound=Message)
 PLAIN_FIELDS: Final = 64
 
 _VARINT, _LENGTH = 0, 2
-#: Bytes of a value by its wire type. The two ends of a group have no value; what is in the group counts as fields.
+#: Bytes of a value by its wire type. The two ends of a group have no value; its members count as fields.
 _FIXED: Final[Mapping[int, int]] = {1: 8, 3: 0, 4: 0, 5: 4}
 _MOST_VARINT_BYTES: Final = 10
 
@@ -28,7 +28,7 @@ def parse(
     """Return a message.
 
     Args:
-        malformed: what it is refused with if it is not such a message.
+        malformed: the failure if it is not such a message.
         most_fields: how many fields it may have, unknown ones, repeated ones and those in unknown groups each counted.
         too_many: what it is refused with if it has more fields; `malformed` if None.
     """

@@ -1,1 +1,1 @@
-"""What processes share in Redis: queues, claims, watched topics, limits, circuit breakers."""
+"""The state that processes share in Redis: queues, claims, watched topics, limits, circuit breakers."""

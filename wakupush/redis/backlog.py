@@ -80,7 +80,7 @@ return cjson.encode(found)
 
 @dataclass(frozen=True, slots=True)
 class QueueBacklog:
-    """What waits in a queue and what its pool works on.
+    """The waiting tasks of a queue, and those that its pool works on.
 
     Of a long queue only a sample is read: then messages, and tasks in flight, are estimated.
     """
@@ -93,13 +93,13 @@ class QueueBacklog:
     #: When the oldest message of the sample began to wait, in seconds since the epoch; None if none waits. The sample
     #: includes both ends of the queue.
     oldest: float | None
-    #: Taken by workers and not acknowledged. Those of a worker that died are among them until they come back.
+    #: Taken by workers and not acknowledged. They include the tasks of a dead worker until they come back.
     tasks_in_flight: float
     messages_in_flight: float
 
 
 def queue_bytes(redis: Redis, names: Collection[str]) -> dict[str, int]:
-    """Return how many bytes each of these queues has in Redis; what a worker has taken is not among them.
+    """Return how many bytes each of these queues has in Redis; without the tasks that a worker has taken.
 
     Redis adds up the nodes of the list, without looking into them: 0.3 ms for 160 MB.
 
@@ -123,7 +123,7 @@ def default_limit(redis: Redis) -> int:
 
 
 def look(redis: Redis) -> dict[str, QueueBacklog]:
-    """Return what waits and what is worked on, by queue.
+    """Return the backlog of each queue: waiting tasks, and tasks in flight.
 
     Raises:
         RedisError: Redis does not answer.

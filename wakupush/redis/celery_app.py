@@ -33,7 +33,7 @@ def _broker(settings: Settings) -> str:
 
 
 def _tls(settings: Settings) -> dict[str, Any] | None:
-    # By default kombu trusts every certificate. What a rediss: URL says about certificates comes before this.
+    # By default kombu trusts every certificate. The options of a rediss: URL override this.
     options = tls_options(settings.redis)
     options.pop("ssl", None)
     return options or None

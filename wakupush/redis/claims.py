@@ -1,4 +1,4 @@
-"""Claims of messages: what one process of ingest enqueues, no other does for a while."""
+"""Claims of messages: for a while no other process of ingest enqueues a claimed message."""
 
 from collections.abc import Iterable, Sequence
 

@@ -18,13 +18,13 @@ EXCLUDED_SECONDS: Final = 2.0
 
 
 class NodeFault(StrEnum):
-    """Why a node is left out for sending. It is polled all the same."""
+    """Why ingest leaves a node out for sending. Ingest still polls it."""
 
     #: It does not answer.
     UNREACHABLE = "unreachable"
     #: It misses other people's messages that the other nodes have.
     DEAF = "deaf"
-    #: What is published on it arrives at no node that hears.
+    #: Its publications arrive at no other node that hears.
     MUTE = "mute"
 
 
@@ -32,7 +32,7 @@ def write(redis: Redis, faults: Mapping[str, NodeFault]) -> None:
     """Write which nodes are at fault, by their names; no others are.
 
     Raises:
-        RedisError: what was written before holds, to its end.
+        RedisError: the previous value stays until it expires.
     """
     with redis.pipeline(transaction=True) as pipeline:
         pipeline.delete(KEY)

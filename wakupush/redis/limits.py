@@ -45,7 +45,7 @@ return verdicts
 
 
 class Limiter:
-    """Limits within a time: above them chance decides, never who came first.
+    """Limits within a time: above them chance decides, never the order of arrival.
 
     Args:
         draw: returns a number of [0, 1) by chance.

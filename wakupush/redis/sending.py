@@ -17,7 +17,7 @@ _OVERHEAD_BYTES: Final = 1500
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON can hold it: what its hash covers."""
+    """Return the fields of an entry that its hash covers, as JSON can hold them."""
     return {
         "pubsub_topic": entry.pubsub_topic,
         "hash": entry.hash.hex(),
@@ -31,7 +31,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
 
 
 def decode_entry(value: dict[str, Any]) -> Entry:
-    """Return the entry that `encode_entry` encoded; what its hash does not cover has its default."""
+    """Return the entry that `encode_entry` encoded; fields that its hash does not cover have their defaults."""
     return Entry(
         pubsub_topic=value["pubsub_topic"],
         hash=bytes.fromhex(value["hash"]),

@@ -1,4 +1,4 @@
-"""Watched topics most of whose traffic is not for us: what workers find there, ingest heeds."""
+"""Watched topics whose traffic is mostly not for us: workers mark them, and ingest limits them."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, cast
@@ -20,7 +20,7 @@ def mark(redis: Redis, content_topics: Collection[str]) -> None:
 
 
 def marked(redis: Redis, content_topics: Sequence[str]) -> set[str]:
-    """Return those of the content topics that are marked."""
+    """Return the marked ones of these content topics."""
     if not content_topics:
         return set()
     marks = cast("list[bytes | None]", redis.mget([_PREFIX + topic for topic in content_topics]))

@@ -93,7 +93,7 @@ def remove(redis: Redis, topics: Collection[bytes]) -> None:
 
 
 def among(redis: Redis, topics: Sequence[bytes]) -> set[bytes]:
-    """Return those of the topics (4 bytes each) that are watched, with one round trip."""
+    """Return the watched ones of these topics (4 bytes each), with one round trip."""
     if not topics:
         return set()
     flags = cast("list[int]", redis.register_script(_ASK)(keys=[KEY], args=list(topics)))
@@ -113,7 +113,7 @@ def begin_filling(redis: Redis) -> bytes:
 
 
 def mark_complete(redis: Redis, mark: bytes) -> None:
-    """Say that they are complete, unless Redis was started anew or wiped since `begin_filling` returned this mark.
+    """Mark the topics as complete, unless Redis was restarted or wiped since `begin_filling` returned this mark.
 
     Args:
         mark: of this filling.
@@ -130,7 +130,7 @@ def lacks_since(redis: Redis) -> float | None:
     """Return since when added topics may be missing, in seconds since the epoch; None if all may be missing.
 
     A replica that became the primary, or a Redis that was killed, lacks the last writes. So it has an earlier time, and
-    everything that was written before that time. Topics that were added shortly before it may be missing all the same:
+    everything that was written before that time. Topics that were added shortly before it may still be missing:
     allow for replication, for open transactions, and for clocks.
     """
     marker, life, beginning = cast("list[bytes | None]", redis.mget(MARKER, LIFE, SEEN_AT))

@@ -1,1 +1,1 @@
-"""What every process needs to run, whatever it does. Nothing here imports another package of wakupush."""
+"""The parts that every process needs. Nothing here imports another package of wakupush."""

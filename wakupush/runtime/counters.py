@@ -1,7 +1,7 @@
 """Counters that exist at 0 before they count anything.
 
 A labelled counter has no series until its first increase, and `increase` and `rate` of a series that begins at 1 are 0:
-no alert would see what happens once.
+no alert would see a single event.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """The HTTP server of the processes, for probes and gorush's webhook: a thread for each connection, bounded.
 
 The standard library's, because workers have loaded that already: another would cost each of them memory and a loop. A
-connection carries one request, so that none is idle: whoever sends slowly holds a thread for `REQUEST_SECONDS` at most.
+connection carries one request, so that none is idle: a slow sender holds a thread for at most `REQUEST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
 
     allow_reuse_address = True
     request_queue_size = 128
-    #: So a process ends without those that probe it; `stop` waits for what is under way if this is False.
+    #: So a process ends without those that probe it; `stop` waits for open requests if this is False.
     daemon_threads = True
 
     def __init__(self, port: int, setting: str, app: Callable[[Request], Answer]) -> None:
@@ -191,4 +191,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_GET  # noqa: N815 - the names that the base class looks for
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        """Log nothing: probes come every few seconds, and anybody may send what is no HTTP."""
+        """Log nothing: probes come every few seconds, and anybody may send bytes that are not HTTP."""

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics of a process: what they answer."""
+"""The answers of a process on /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from prometheus_client.exposition import choose_encoder
 
 from wakupush.runtime.http_server import Answer, HttpServer, Request
 
-#: Names of what is checked, and whether it is well.
+#: Names of the checks, and whether each holds.
 Checks = dict[str, bool]
 PATHS: Final = ("/healthz", "/readyz", "/metrics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """What the paths show.
+    """The sources of the answers.
 
     Args:
         healthy: whether the process works; a process that does not is to be restarted.
@@ -33,9 +33,9 @@ class Probes:
     registry: CollectorRegistry = REGISTRY
 
     def answer(self, request: Request) -> Answer:
-        """Return what a path answers; it may block.
+        """Return the answer on a path; it may block.
 
-        /healthz and /readyz answer 200 if all is well and 503 if not, both with what was checked, as JSON. The header
+        /healthz and /readyz answer 200 if all is well and 503 if not, both with the checks as JSON. The header
         Accept chooses the format of /metrics.
         """
         match request.path:
@@ -55,7 +55,7 @@ def serve(port: int, probes: Probes) -> int:
 
     Args:
         port: 0 picks a free one.
-        probes: what is served.
+        probes: answers the requests.
 
     Raises:
         SettingsError: the port cannot be listened on.

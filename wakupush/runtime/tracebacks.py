@@ -1,4 +1,4 @@
-"""Where an exception comes from, without what it says: its text can hold rows, tokens or messages."""
+"""The places that an exception comes from, without its text: its text can hold rows, tokens or messages."""
 
 
 def places(error: BaseException) -> list[str]:

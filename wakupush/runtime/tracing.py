@@ -16,13 +16,13 @@ Attributes = dict[str, str | int | None]
 
 
 class _Tracing:
-    """What a process opened after its fork."""
+    """The provider that a process opened after its fork."""
 
     provider: TracerProvider | None = None
 
 
 def check(settings: TracingSettings) -> None:
-    """Say at start what would fail later.
+    """Fail at start if recording would fail later.
 
     Raises:
         SettingsError: the extra ``otel`` is not installed.
@@ -55,7 +55,7 @@ def start(settings: TracingSettings, process: str) -> None:
 
 
 def stop() -> None:
-    """Send what is left."""
+    """Send the remaining spans."""
     if _Tracing.provider is not None:
         _Tracing.provider.shutdown()
         _Tracing.provider = None
@@ -70,10 +70,10 @@ def record(name: str, trace_id: str, begun: float, ended: float, attributes: Att
     """Record a span that is over, if spans are sent.
 
     Args:
-        name: what was done, one of few.
+        name: of the operation, one of few.
         trace_id: of the message, 16 hex digits.
         begun: seconds since the epoch.
-        ended: likewise.
+        ended: seconds since the epoch.
         attributes: never a secret.
     """
     if _Tracing.provider is None:

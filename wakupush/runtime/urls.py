@@ -13,7 +13,7 @@ def is_http(url: str) -> bool:
 
 
 def without_user(url: str) -> str:
-    """Return what may be printed of a URL: without a user and a password."""
+    """Return the printable part of a URL: without a user and a password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 

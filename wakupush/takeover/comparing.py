@@ -48,7 +48,7 @@ class DifferingInstallation:
     key_hash: str | None
     #: None if it is not known, or not a uuid.
     installation_id: str | None
-    #: What differs, or why it is refused.
+    #: The differing fields, or the reason for a refusal.
     details: tuple[str, ...] = ()
 
 

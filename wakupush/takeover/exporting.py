@@ -24,7 +24,7 @@ from wakupush.takeover.schema import CREATE, IDENTITY, OURS, REGISTRATIONS, REQU
 
 #: The largest version that the reference stores.
 MOST_VERSION: Final = 2**63 - 1
-#: What an export lacks that the clients had sent, for people.
+#: Data of clients that an export lacks, for people.
 NOT_KEPT: Final = (
     "muted and blocked chats, and those whose mentions are allowed: until the device registers again",
     "unregistered installations: their ids are kept as keyed hashes",
@@ -35,7 +35,7 @@ NOT_KEPT: Final = (
 
 @dataclass(slots=True)
 class ExportTotals:
-    """What was written."""
+    """The counts of an export."""
 
     registered: int = 0
     #: These are in our own table only.

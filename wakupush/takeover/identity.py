@@ -38,7 +38,7 @@ def agree(theirs: PrivateKey, settings: Settings, key_file: Path | None) -> Iden
     Args:
         theirs: the key of the database.
         settings: may name a key file that is still to be written.
-        written: the file to which the key will be written for the server; None for no file.
+        key_file: the file to which the key will be written for the server; None for no file.
 
     Raises:
         TakeoverError: the server has another key, or none.

@@ -23,9 +23,9 @@ from wakupush.takeover.rows import Row, RowReport
 
 @dataclass(slots=True)
 class ImportTotals:
-    """What a run did, or would do in the case of a dry run."""
+    """The counts of a run, or of a dry run."""
 
-    #: Registrations and unregistrations that are newer than what was stored, or new.
+    #: Registrations and unregistrations that are newer than the stored ones, or new.
     taken: int = 0
     #: Those that are stored with this version, or a higher one.
     stored_already: int = 0
@@ -58,7 +58,7 @@ def run(job: Import) -> ImportTotals:
     """Take over registrations, unregistrations and ids of handled requests.
 
     Raises:
-        TakeoverError: Postgres failed; what was taken until then stays.
+        TakeoverError: Postgres failed; rows that were imported before stay.
     """
     totals = ImportTotals()
     is_ours = database.has_ours(job.reference)
@@ -114,7 +114,7 @@ def _take(job: Import, batch: list[Row], totals: ImportTotals, *, is_ours: bool)
 
 
 def _load(job: Import, changes: list[Change], totals: ImportTotals, *, is_ours: bool) -> tuple[Change, ...]:
-    """Store what is newer; return what Postgres cannot hold."""
+    """Store newer changes; return those that Postgres cannot hold."""
     places = {change.installation for change in changes}
     stored_registrations = registrations.stored(job.connection, places) if places else {}
     newer = [

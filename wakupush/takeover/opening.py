@@ -1,4 +1,4 @@
-"""Opening what our rows have sealed of a registered device."""
+"""Opening the sealed columns of a registered device."""
 
 from wakupush.model.registrations import RegistrationRow
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
@@ -10,7 +10,7 @@ _OTHER_KEY = "the rows in Postgres are sealed by another server's key than this 
 
 
 def device(row: RegistrationRow, identity: Identity) -> PushNotificationRegistration:
-    """Return what a registered row has sealed of its device; see `wakupush.protocol.at_rest.AtRest.open_device`.
+    """Return the sealed device of a registered row; see `wakupush.protocol.at_rest.AtRest.open_device`.
 
     Raises:
         TakeoverError: another server's key sealed it.

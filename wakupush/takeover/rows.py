@@ -1,6 +1,6 @@
 """Deciding whether a row of the reference's table is taken or refused, without a database. A bad row ends no run.
 
-The reference checks less than this server does. A fault that the specification tolerates is taken all the same, as the
+The reference checks less than this server does. An import accepts faults that the specification tolerates, as the
 device could not know that its registration is gone. A fault that the specification refuses is not. Both are reported.
 """
 
@@ -74,7 +74,7 @@ class Reading:
 
 
 def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
-    """Return what to store of a row, and what to report. It has no request digest, as nothing repeats the request."""
+    """Return the change to store for a row, and the reports about it. The change has no request digest."""
     if row.types not in _TYPES or len(row.public_key) != KEY_HASH_BYTES:
         return _refusal(row, STRANGE)
     if not row.version > 0:

@@ -1,6 +1,6 @@
 """Reading a database of the reference server in batches and in constant memory.
 
-Each batch is a separate read, by rowid, so a server that runs meanwhile can still checkpoint its WAL. The server gives
+Each batch is a separate read, by rowid, so a running server can still checkpoint its WAL. The server gives
 a row that it replaces a new rowid, so no row is missed.
 """
 
@@ -51,7 +51,7 @@ ORDER BY public_key, installation_hash LIMIT {BATCH}
 def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations: int) -> Iterator[list[Row]]:
     """Yield the rows of registrations in batches; larger ones than `most_bytes` come without their registration.
 
-    Users with too many installations are looked up once. A row that a running server replaces meanwhile counts twice.
+    One query finds the users with too many installations. A row that a running server replaces counts twice.
     """
     before = {key: 0 for (key,) in connection.execute(_CROWDED, [most_installations])}
     after = -(2**63)

@@ -1,7 +1,6 @@
 """A relay node out of an event loop: subscribe, read, publish.
 
-Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. What `wakupush.waku.node` says of them holds here
-too.
+Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. The remarks of `wakupush.waku.node` apply here too.
 """
 
 from http import HTTPStatus
@@ -29,7 +28,7 @@ class AsyncRelay:
         check(*await self._rest.send("POST", "/relay/v1/subscriptions", [pubsub_topic]))
 
     async def read(self, pubsub_topic: str) -> tuple[WakuMessage, ...]:
-        """Take the waiting messages of a topic out of the node; what cannot be read is left out.
+        """Take the waiting messages of a topic out of the node; unreadable messages are left out.
 
         Raises:
             NotSubscribed: the node is new or was restarted.

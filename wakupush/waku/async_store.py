@@ -1,6 +1,6 @@
 """The Store of a node out of an event loop: its newest messages.
 
-Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. What `wakupush.waku.store` says of Stores holds too.
+Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. The remarks of `wakupush.waku.store` apply here too.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class AsyncStore:
         while True:
             page, cursor = await self._ask(query, at)
             yield page
-            # In a go-waku's order, what has no time comes last.
+            # go-waku orders messages without a time last.
             if cursor is None or cursor.is_timeless:
                 return
             at = cursor.parameters

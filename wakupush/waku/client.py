@@ -56,7 +56,7 @@ class NodeClient:
         """Return the body of a successful answer; see `_answer`.
 
         Raises:
-            NodeError: see there.
+            NodeError: the node failed; its subclasses say how.
         """
         status, body = self._send(path, value, parameters)
         check(status, body)
@@ -128,7 +128,7 @@ class _Answer:
         return time.monotonic() > self._deadline
 
     def error(self, code: int, request: str) -> NodeUnreachable | NodeUnreadable:
-        """Return what an error of libcurl means."""
+        """Return the node error for an error of libcurl."""
         if code == pycurl.E_WRITE_ERROR and len(self.body) > ANSWER_LIMIT:
             return AnswerTooLarge("the answer is too large")
         if code == pycurl.E_ABORTED_BY_CALLBACK and self.body:

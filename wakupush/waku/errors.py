@@ -1,4 +1,4 @@
-"""Everything that goes wrong with a Waku node. Each class says what its catcher should do."""
+"""The errors of a Waku node. Each class tells its catcher what to do."""
 
 
 class NodeError(Exception):
@@ -31,7 +31,7 @@ class NodeBusy(NodeUnreachable):
 class NotSubscribed(NodeError):
     """The node has no subscription to the topic that was read: it is new or was restarted.
 
-    Subscribe, and heal what was missed from the Store.
+    Subscribe; reconcile fetches the missed messages from the Store.
     """
 
 
@@ -61,4 +61,4 @@ class EndlessPages(NodeUnreadable):
 
 
 class AnswerTooLarge(NodeUnreadable):
-    """The answer has too many bytes. Ask for less; what a read took out of the node is left to the Store."""
+    """The answer has too many bytes. Ask for less; the Store has the messages that a read took out."""

@@ -35,7 +35,7 @@ class LightNode:
         self._by_content_topic = False
 
     async def subscribe(self, pubsub_topic: str, content_topics: Iterable[str]) -> None:
-        """Subscribe to content topics of a shard, in addition to what is subscribed.
+        """Subscribe to content topics of a shard, in addition to the present subscriptions.
 
         Service nodes take one such request a second, and at most 100 topics in one.
 
@@ -79,7 +79,7 @@ class LightNode:
         if not self._by_content_topic:
             status, body = await self._read(f"{quote(pubsub_topic, safe='')}/{quote(content_topic, safe='')}")
         if status == HTTPStatus.NOT_FOUND and not body:
-            # nwaku has no such path. go-waku, which has it, says what it is that is not subscribed.
+            # nwaku has no such path. go-waku has it, and names the topic that is not subscribed.
             status, body = await self._read(quote(content_topic, safe=""))
             self._by_content_topic = status != HTTPStatus.NOT_FOUND
         return _messages(status, body)
@@ -89,7 +89,7 @@ class LightNode:
 
         Raises:
             NodeUnreachable: try again. Both nodes say so too of a message that is too large.
-            PushedToNobody: likewise; after an answer that was lost, it is out.
+            PushedToNobody: as above; if only the answer was lost, the message is out.
             NodeRefused: this message will never be taken.
         """
         value = {"pubsubTopic": pubsub_topic, "message": encode_message(message)}
@@ -110,7 +110,7 @@ class LightNode:
                 raise NodeUnreachable(f"{error}: {_HANGS}") from error
             raise
         if status != HTTPStatus.OK or _description(body) != _OK:
-            # Whatever the status: both nodes sometimes refuse what they accept a second later.
+            # For any status: both nodes sometimes refuse a message that they accept a second later.
             raise NodeUnreachable(f"{status}: {_description(body)}")
 
 

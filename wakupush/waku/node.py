@@ -29,7 +29,7 @@ _NO_HEALTH = {HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED}
 
 @dataclass(frozen=True, slots=True)
 class RelayRead:
-    """What one read of a topic took out of the node."""
+    """The messages that one read of a topic took out of the node."""
 
     messages: tuple[WakuMessage, ...]
     #: Messages that could not be read.
@@ -50,8 +50,8 @@ class NodeHealth:
     """Whether a node is fit for use."""
 
     ready: bool
-    #: What nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...), Disconnected if it is READY without any peer; ALIVE
-    #: for a node that reports nothing.
+    #: The state that nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...), Disconnected if it is READY without any
+    #: peer; ALIVE for a node that reports nothing.
     state: str
 
 
@@ -79,7 +79,7 @@ class WakuNode(NodeClient):
         A second subscription makes a second queue in go-waku, which delivers twice and may stop the node. So read
         first, and subscribe when a read raises `NotSubscribed`: an earlier process may have subscribed already. Topics
         that were subscribed, or read with success, are left out until a read raises `NotSubscribed`. So are those whose
-        subscription failed: the node may have made it all the same, and the next read shows whether it did.
+        subscription failed: the node may still have made it; the next read shows whether it did.
 
         Args:
             pubsub_topics: for example ``/waku/2/rs/16/32``.
@@ -131,7 +131,7 @@ class WakuNode(NodeClient):
         says success even without peers.
 
         Raises:
-            NodeUnreachable: try again; a message that went out all the same is relayed once.
+            NodeUnreachable: try again; if the message did go out, the network relays it only once.
             NodeRefused: this message will never be taken.
         """
         status, body = self._send(messages_path(pubsub_topic), encode_message(message))
@@ -141,7 +141,7 @@ class WakuNode(NodeClient):
         """Return how the node can be reached. Its answer does not prove that the relay works.
 
         Raises:
-            NodeError: see there.
+            NodeError: the node failed; its subclasses say how.
         """
         match parse(self._call("/debug/v1/info")):
             case {"enrUri": str(enr_uri), "listenAddresses": [*addresses]}:
@@ -154,7 +154,7 @@ class WakuNode(NodeClient):
         nwaku reports its health, which is READY without any peer too; a go-waku that answers at all counts as ready.
 
         Raises:
-            NodeError: see there.
+            NodeError: the node failed; its subclasses say how.
         """
         status, body = self._send("/health")
         if status in _NO_HEALTH:

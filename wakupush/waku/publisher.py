@@ -38,7 +38,7 @@ REST_SECONDS: Final = 5.0
 ANSWER_LIMIT: Final = 64 * 1024
 #: Times that a message is tried which no node took. The usual reason is that a node closed an idle connection.
 _TRIES: Final = 2
-#: Seconds until it is looked whether a request has timed out.
+#: Seconds between two checks for requests that have timed out.
 _LOOK_SECONDS: Final = 1.0
 #: Seconds in which more answers may come after one, to be read together: each look at all requests has its price.
 _GATHER_SECONDS: Final = 0.001
@@ -75,7 +75,7 @@ class Publisher:
         self._rests: dict[str, float] = {}
 
     def publish(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
-        """Publish messages side by side, and return for each what went wrong; None if a node took it.
+        """Publish messages side by side, and return the error of each; None if a node took it.
 
         No further request is begun on a node that is unreachable. So a node that hangs delays this by at most the
         time-outs of two messages, and by `LATE_SECONDS` if another node takes them all.
@@ -115,7 +115,7 @@ class Publisher:
         try:
             answers, came_to = requests.post(messages, self._choose_nodes())
         except BaseException:
-            requests.close()  # nothing waits any more for what is under way
+            requests.close()  # nobody waits any more for the open requests
             raise
         self._idle.append(requests)
         for name, results in came_to.items():
@@ -200,7 +200,7 @@ class _Post:
             self._refusals[position] += 1
 
     def is_over(self) -> bool:
-        """Say whether to give up what is under way: every message was taken, and the other node is late."""
+        """Return whether to give up the open requests: some node took every message, and the other node is late."""
         if self._ends is None and len(self._queues) > 1 and not any(self._answers):
             self._ends = time.monotonic() + LATE_SECONDS
         return self._ends is not None and time.monotonic() >= self._ends
@@ -217,7 +217,7 @@ class _Post:
         return _LOOK_SECONDS if self._ends is None else max(0.0, self._ends - time.monotonic())
 
     def answers(self) -> list[NodeError | None]:
-        """Return what went wrong with each message. What one node refuses another may take."""
+        """Return the error of each message; None if some node took it."""
         for position, times in self._refusals.items():
             if times < len(self._queues) and self._answers[position] is not None:
                 self._answers[position] = _NOT_BEGUN
@@ -238,7 +238,7 @@ class _Requests:
         """Post each message to each of these nodes.
 
         Returns:
-            What went wrong with each message, and by node how often which result there was.
+            The error of each message, and by node the count of each result.
         """
         queues = {name: _NodeRequests(self._urls[name], self._handles[name], len(messages)) for name in names}
         post = _Post(messages, list(queues.values()))
@@ -266,7 +266,7 @@ class _Requests:
         return post.answers(), {name: queue.results for name, queue in queues.items()}
 
     def close(self) -> None:
-        """Close all connections, and give up what is under way."""
+        """Close all connections, and give up open requests."""
         for handle in (handle for handles in self._handles.values() for handle in handles):
             with suppress(pycurl.error):
                 self._multi.remove_handle(handle)
@@ -279,7 +279,7 @@ _RESULTS: Final = {type(None): "taken", NodeRefused: "refused", NodeUnreadable: 
 
 
 def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None) -> NodeError | None:
-    """Return what went wrong, None if the node took the message."""
+    """Return the error, None if the node took the message."""
     if error is not None:
         code, _ = error
         if code == pycurl.E_WRITE_ERROR:

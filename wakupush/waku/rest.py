@@ -1,4 +1,4 @@
-"""What requests to a node look like and what its answers mean, whatever sends them.
+"""The requests to a node and the meaning of its answers, for any HTTP client.
 
 Source: docs/reference/contracts/waku-rest.md, sections 1, 2 and 6. Success is the status alone; bodies differ between
 the nodes.
@@ -12,14 +12,14 @@ from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable
 #: Characters of a node's text that are kept.
 TEXT_LIMIT = 200
 
-#: Statuses with which a node judges what was sent. Any other failure says nothing about it.
+#: Statuses with which a node judges a message. Any other failure says nothing about it.
 _REFUSALS = {
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 }
-#: nwaku refuses with a 400 what go-waku answers with a 500: its state, not the message, is the reason.
+#: nwaku's 400 where go-waku answers with 500: the node's state, not the message, is the reason.
 _NWAKU_NOT_SUBSCRIBED = b"not subscribed to topic"
 
 
@@ -45,7 +45,7 @@ def check(status: int, body: bytes) -> None:
 
     Raises:
         NodeUnreachable: try again; `NodeBusy`: more slowly.
-        NodeRefused: the node judged what was sent.
+        NodeRefused: the node judged the message.
     """
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return
@@ -58,5 +58,5 @@ def check(status: int, body: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Return what of a node's text may be logged: at most 200 printable characters."""
+    """Return the loggable part of a node's text: at most 200 printable characters."""
     return "".join(character if character.isprintable() else " " for character in text[:TEXT_LIMIT]).strip()

@@ -38,7 +38,7 @@ V3 = "/store/v3/messages"
 V1 = "/store/v1/messages"
 #: Pages of a walk at most; a Store that has more does not end.
 MOST_PAGES = 100_000
-#: Pages that are looked at to find a message with a time.
+#: Pages to read at most, to find a message with a time.
 MOST_PAGES_TIMELESS = 125
 
 #: Asks again if the node limits the rate of requests; for functions and coroutines.
@@ -51,7 +51,7 @@ while_busy = retry(
 
 
 def speaks_v1(status: int, body: bytes) -> bool:
-    """Return whether an answer to a Store v3 query is that of a node which is to be asked by Store v1."""
+    """Return whether an answer to a Store v3 query shows a node that needs Store v1."""
     return status == HTTPStatus.NOT_FOUND or is_go_waku(body)
 
 
@@ -72,15 +72,15 @@ class Store(NodeClient):
     def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
         """Yield the pages that a query finds, the oldest messages first.
 
-        A message can come twice. What is added to the Store meanwhile may or may not be found. Messages that were not
-        asked for count as malformed.
+        A message can come twice. Messages that the Store gets during the walk may or may not be found. Messages outside
+        the query count as malformed.
 
         Args:
             query: with a fixed end, ascending.
             with_messages: False asks for hashes alone if the node knows them; then fetch what is missing.
 
         Raises:
-            NodeError: see there. What was not yielded was not walked: begin anew, not at a cursor.
+            NodeError: the Store failed; its subclasses say how. Begin again from the start: a cursor is of no use then.
         """
         if len(query.content_topics) > MOST_CONTENT_TOPICS:
             raise ValueError(f"a query has {MOST_CONTENT_TOPICS} content topics at most")
@@ -95,13 +95,13 @@ class Store(NodeClient):
             raise
 
     def fetch(self, query: Query, hashes: Sequence[bytes]) -> Page:
-        """Return the messages with these hashes (32 bytes each), as far as the node still has them.
+        """Return the messages with these hashes (32 bytes each), that the node still has.
 
-        To be asked only for what a walk found without its message. Messages that its query did not ask for count as
+        For hashes that a walk found without their messages. Messages that its query did not ask for count as
         malformed.
 
         Raises:
-            NodeError: see there.
+            NodeError: the Store failed; its subclasses say how.
         """
         pages = [
             self._ask(V3, hash_parameters(hashes[start : start + DATA_PAGE_SIZE]), decode_v3, query)[0]
@@ -118,7 +118,7 @@ class Store(NodeClient):
         Messages without a time are passed over; in a Store v1 they come first. None if there are no others.
 
         Raises:
-            NodeError: see there.
+            NodeError: the Store failed; its subclasses say how.
         """
         query = Query(pubsub_topic=pubsub_topic, start=1, end=time.time_ns())
         for page in islice(self.walk(query, with_messages=True), MOST_PAGES_TIMELESS):
@@ -163,7 +163,7 @@ class Store(NodeClient):
         """Yield pages, each with where the next one begins, up to the last one.
 
         Raises:
-            NodeError: see there; also where the pages do not lead to an end.
+            NodeError: the Store failed, or its pages do not come to an end.
         """
         been = set()
         at: Mapping[str, str] = {}

@@ -34,7 +34,7 @@ _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is asked of a Store."""
+    """A query to a Store."""
 
     #: The shard.
     pubsub_topic: str
@@ -59,7 +59,7 @@ class Query:
         }
 
     def only(self, page: Page, *, timeless: bool = False) -> Page:
-        """Return a page with what was asked for; other messages count as malformed, whatever the reason.
+        """Return the page without messages that the query does not cover; these count as malformed.
 
         Args:
             page: hashes without their message are taken as they are.
@@ -87,7 +87,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one answer of a Store holds."""
+    """The content of one answer of a Store."""
 
     messages: tuple[StoredMessage, ...]
     #: Messages that could not be read, whose hash is not theirs, or that were not asked for.
@@ -105,7 +105,7 @@ class Cursor:
 
 
 def is_go_waku(body: bytes) -> bool:
-    """Return whether an answer to a Store v3 query is that of a go-waku, which never reads its own Store for it."""
+    """Return whether an answer to a Store v3 query comes from a go-waku, which never reads its own Store for it."""
     try:
         answer = parse(body)
     except NodeUnreadable:

@@ -28,7 +28,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class Book:
-    """What is known of users, by the keys that are registered.
+    """The acquaintances of this user, by their registered keys.
 
     Args:
         history: a Store, asked for the latest advertisements of a user who is followed; None for no Store.
@@ -42,12 +42,12 @@ class Book:
         self.changes = Signal()
 
     def find(self, user: PublicKey) -> Acquaintance:
-        """Return what is known of a user, by the chat key or by the one that is registered."""
+        """Return the acquaintance of a user, by the chat key or by the registered key."""
         acquaintance = self._get(user)
         return acquaintance if acquaintance.push_key is None else self._get(acquaintance.push_key)
 
     def put(self, acquaintance: Acquaintance) -> None:
-        """Keep what is known of a user."""
+        """Store an acquaintance."""
         self._context.storage.put(ACQUAINTANCE, str(acquaintance.user), acquaintance)
 
     def learn(self, user: PublicKey, infos: Iterable[Info], server: PublicKey | None) -> bool:
@@ -142,7 +142,7 @@ class Book:
 
 
 def _read_advertisement(user: PublicKey, message: WakuMessage, key: bytes) -> tuple[Info, ...] | None:
-    """Return what a message on a user's contact code topic says; None if it is not an advertisement by this user."""
+    """Return the infos of an advertisement by this user; None if the message is something else."""
     content = open_advertisement(message, key)
     if content is None or content.type != Type.CONTACT_CODE_ADVERTISEMENT or content.signer != user:
         return None

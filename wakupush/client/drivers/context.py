@@ -1,4 +1,4 @@
-"""What the parts of a client share."""
+"""The context that the parts of a client share."""
 
 import asyncio
 import math
@@ -17,7 +17,7 @@ from wakupush.protocol import topics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Who a client is, what it reaches, and its clock."""
+    """A client's account, storage, transport and clock."""
 
     account: Account
     transport: Transport

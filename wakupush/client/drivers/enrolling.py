@@ -1,4 +1,4 @@
-"""Running the registrar and the advertiser: sends what is due, and stores what is answered."""
+"""Running the registrar and the advertiser: sends due messages, and stores the answers."""
 
 import math
 import time
@@ -110,7 +110,7 @@ class Enroller:
         return min((at for at in times if at is not None), default=math.inf)
 
     async def _listen(self, exits: AsyncExitStack) -> None:
-        """Listen for answers, and for what other installations of this user advertise."""
+        """Listen for answers, and for advertisements of this user's other installations."""
         listening = self._context.transport.listening
         key = await topic_key(self._topic)
         async with AsyncExitStack() as both:
@@ -147,7 +147,7 @@ class Enroller:
             infos,
             topic_key=await topic_key(self._topic),
             timestamp=time.time_ns(),
-            # Bundles name the chat key, and servers read what is on the push key's topic.
+            # Bundles name the chat key, and servers read the messages on the push key's topic.
             contact_code=b"" if self._account.is_anonymous else self._context.config.contact_code,
         )
         try:

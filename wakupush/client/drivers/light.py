@@ -34,7 +34,7 @@ RECOVER_SECONDS = 1.0
 ATTEMPTS, FIRST_WAIT = 6, 0.5
 #: Seconds between two requests to a filter server, and requests a minute: go-waku's limit, and nwaku's 30.
 FILTER_PAUSE, FILTER_REQUESTS = 1.05, 28
-#: Likewise for light push: go-waku refuses what follows within a second. Our node does not say which kind serves it.
+#: The same for light push: go-waku refuses two messages within a second. Our node does not say which kind serves it.
 PUSH_PAUSE, PUSH_REQUESTS = 1.05, 60
 #: Seconds between two pings of a filter server: nwaku forgets clients that have not pinged for five minutes.
 PING_SECONDS = 30.0
@@ -119,7 +119,7 @@ class ServiceNode:
             elif ends_unused and not self._filtering.pause(time.monotonic()):
                 await self._tend(self._end_unused)
                 ends_unused = False
-            else:  # the end of what is unused has no turn before its time: callers who come meanwhile go first
+            else:  # unused topics are ended when their time comes: new callers go first
                 until = self._filtering.pause(time.monotonic()) if ends_unused else tend_at - time.monotonic()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(until):
@@ -158,7 +158,7 @@ class ServiceNode:
                     self._miss(topic)
 
     async def _tend(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do some of the upkeep of subscriptions; what it finds lost is missing."""
+        """Renew or end subscriptions; a lost one is queued to be made again."""
         try:
             await work()
         except NotSubscribed:
@@ -186,7 +186,7 @@ class ServiceNode:
             await self._filtering.send(self._light.unsubscribe, shard, unused)
 
     async def _renew(self, content_topics: list[str]) -> None:
-        """Subscribe again to topics that are subscribed. They are read meanwhile, and missing if it fails.
+        """Renew subscriptions. Reading goes on; if the renewal fails, the topics count as missing.
 
         Raises:
             NodeError: the node did not take all of them.

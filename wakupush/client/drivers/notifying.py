@@ -29,7 +29,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
-    """Who is notified of a message."""
+    """A user to notify, and the installations that the message is for."""
 
     #: The chat key.
     user: PublicKey

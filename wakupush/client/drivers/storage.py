@@ -22,7 +22,7 @@ T = TypeVar("T")
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What is switched on, and the identity of this installation."""
+    """The switches and the identity of this installation."""
 
     installation_id: str = ""
     #: In anonymous mode: the private key that registers, 32 bytes; else empty.
@@ -53,7 +53,7 @@ ADVERTISING = DocumentKind("advertising", Advertising)
 ACQUAINTANCE = DocumentKind("acquaintance", Acquaintance)
 SEEN = DocumentKind("seen", SeenMessage)
 
-#: Old documents are looked for whenever a message is remembered.
+#: Each remembered message deletes old documents, and finds them by this index.
 _INDEX = "CREATE INDEX IF NOT EXISTS documents_put_at ON documents (account, kind, put_at)"
 _TABLE = """
 CREATE TABLE IF NOT EXISTS documents (
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS documents (
 
 
 class InUseError(Exception):
-    """Another client of the account runs. Two would write over what the other has kept, and use versions twice."""
+    """Another client of the account runs. Two would overwrite each other's documents, and use versions twice."""
 
 
 class Storage(Protocol):

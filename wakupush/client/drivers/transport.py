@@ -30,7 +30,7 @@ MOST_HEARD = 1_000
 
 
 class Transport(Protocol):
-    """What a client needs of a node."""
+    """The functions of a node that a client needs."""
 
     async def publish(self, message: WakuMessage) -> None:
         """Hand a message to the network, and again a few times while the node does not take it.
@@ -167,8 +167,8 @@ class RelayTransport(_Running):
 class LightTransport(_Running):
     """A light client: filter and light push, at all given nodes at once.
 
-    One node that does its part is enough: what is published leaves through each, and what comes through several is
-    handed over once. A node that only claims to do its part cannot be distinguished from one that does; it need not be.
+    One working node is enough: every node publishes each message, and a message that several nodes deliver is handed
+    over once. A node that only claims to do its part cannot be distinguished from one that does; it need not be.
 
     Args:
         url: of the REST API of a node that has peers which serve both, or serves them itself.

@@ -1,4 +1,4 @@
-"""What a client knows of the users that it may notify: their devices, servers and access tokens. Sans-IO."""
+"""The users that a client may notify: their devices, servers and access tokens. Sans-IO."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Way:
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquaintance:
-    """What is known of a user."""
+    """A user's known devices, servers and access tokens."""
 
     #: The key that is registered.
     user: Key
@@ -50,7 +50,7 @@ class Acquaintance:
     push_key: Key | None = field(repr=False, default=None)
 
     def learn(self, infos: Iterable[Info], *, asker: PrivateKey, server: PublicKey | None, now: float) -> Acquaintance:
-        """Return what is known after these infos. Infos of other users, and those without a valid grant, are ignored.
+        """Return the acquaintance with these infos added, without those of other users or without a valid grant.
 
         Args:
             infos: from an advertisement, or from the answer to a query.
@@ -75,7 +75,7 @@ class Acquaintance:
         return replace(self, ways=_bounded(ways.values()))
 
     def active(self, installation_id: str, at: float) -> Acquaintance:
-        """Return what is known, with the time at which an installation was active."""
+        """Return the acquaintance with the time at which an installation was active."""
         if at <= self.activity.get(installation_id, 0.0):
             return self
         activity = {**self.activity, installation_id: at}
@@ -83,7 +83,7 @@ class Acquaintance:
         return replace(self, activity={installation_id: activity[installation_id] for installation_id in latest})
 
     def useless(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
-        """Return what is known after a server has refused a token, and let servers be asked again."""
+        """Return the acquaintance without a token that a server has refused; servers may be asked again."""
         is_useless = (installation_id, server, access_token)
         ways = (
             replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == is_useless else way
@@ -92,7 +92,7 @@ class Acquaintance:
         return replace(self, ways=tuple(ways), asked_at=None)
 
     def with_asked_at(self, now: float) -> Acquaintance:
-        """Return what is known, with the time at which servers were asked."""
+        """Return the acquaintance with the time at which servers were asked."""
         return replace(self, asked_at=now)
 
     def usable(self, now: float) -> list[Way]:
@@ -102,7 +102,7 @@ class Acquaintance:
     def is_to_be_asked(self, now: float) -> bool:
         """Return whether to ask servers: a device has no token that may be used, and servers were not asked lately.
 
-        Each device counts by itself: one that is on advertises for hours, and says nothing of another device that was
+        Each device counts separately: one that is on advertises for hours, and says nothing of another device that was
         closed days ago and waits for pushes.
         """
         usable = {way.installation_id for way in self.usable(now)}

@@ -27,7 +27,7 @@ class Advertiser:
         self._period = period
         #: In seconds since the epoch; None while there is nothing to advertise.
         self.next_at = next_at
-        #: Other installations of the same user: what each advertised about itself, and when that was heard.
+        #: The user's other installations: the infos that each advertised about itself, and when.
         self._others: dict[str, tuple[list[Info], float]] = {}
 
     def advertise_soon(self, now: float) -> None:
@@ -35,11 +35,11 @@ class Advertiser:
         self.next_at = now + SETTLE_SECONDS
 
     def learn(self, infos: Sequence[Info], own_id: str, now: float) -> None:
-        """Take over what another installation of this user advertised.
+        """Take over the advertisement of another installation of this user.
 
-        An advertisement begins with its author's own servers. What follows them is hearsay. It is not handed on,
+        An advertisement begins with its author's own servers. The rest is hearsay. The client does not pass it on,
         because no installation could ever take it back. An empty one says that an installation is not registered any
-        more, but not which: all are forgotten, and those that are left advertise again.
+        more, but not which: the client forgets all, and the remaining ones advertise again.
 
         Args:
             infos: of an advertisement signed by our own key. Clients that learn from them check the grants.
@@ -52,7 +52,7 @@ class Advertiser:
             self._others[author] = ([info for info in infos if info.installation_id == author], now)
 
     def due(self, own: Sequence[Info], now: float) -> list[Info] | None:
-        """Return what is to be advertised now, own servers first; None if it is not time.
+        """Return the infos to advertise now, own servers first; None if it is not time.
 
         The list is empty without own servers, see `learn`. Installations that were not heard for three periods are left
         out.

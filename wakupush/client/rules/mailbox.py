@@ -27,7 +27,7 @@ class Mailbox:
         self._parts: dict[tuple[PublicKey | None, bytes], dict[int, Segment]] = {}
 
     def take(self, message: WakuMessage) -> Opened | None:
-        """Return what is in a message; None if it is for another key, unreadable, or leaves a larger one incomplete."""
+        """Return the content of a message; None if it is for another key, unreadable, or an incomplete part."""
         try:
             plain = payload.open_asymmetric(message.payload, self._key)
             content = application.read(plain)
@@ -51,7 +51,7 @@ class Mailbox:
 
 
 def open_advertisement(message: WakuMessage, topic_key: bytes) -> Opened | None:
-    """Return what is in a message of a contact code topic; None if it cannot be read.
+    """Return the content of a message on a contact code topic; None if it cannot be read.
 
     Args:
         topic_key: of the topic, 32 bytes.

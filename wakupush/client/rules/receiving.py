@@ -1,4 +1,4 @@
-"""What a device does with gorush's data (71, Receiving): which account, which chat, which message. Sans-IO."""
+"""Reading gorush's data on a device (71, Receiving): the account, the chat and the message. Sans-IO."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What a notification is about."""
+    """The account, chat and message of a notification."""
 
     account: Account
     #: The chat's id if it is one of the known chats.
@@ -50,7 +50,7 @@ def parse(data: Mapping[str, Any]) -> Data:
 def receive(
     data: Data, accounts: Sequence[Account], chat_ids: Iterable[str], is_known: Callable[[bytes], bool]
 ) -> Received | None:
-    """Return what a notification is about; None if it is not for any of the accounts.
+    """Return the account, chat and message of a notification; None if no account fits.
 
     Args:
         chat_ids: of the chats that are known.

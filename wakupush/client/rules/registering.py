@@ -1,4 +1,4 @@
-"""Registering with servers (71, Registering Client): what is registered where, and what is sent when. Sans-IO."""
+"""Registering with servers (71, Registering Client): keeps one registration in step at all servers. Sans-IO."""
 
 import uuid
 from collections.abc import Callable, Collection, Iterable
@@ -22,7 +22,7 @@ from wakupush.protocol.sealing import seal
 MOST_VERSION = 2**64 - 1
 #: Waits for an answer before a registration is sent again; one that failed temporarily waits as long.
 BACKOFF = Backoff(first=5.0, most=3600.0)
-#: Seconds after which everything is registered anew at the latest, up to a seventh sooner so that clients spread out.
+#: Seconds after which a client registers everything again; up to a seventh sooner, so that clients spread out.
 #: No access token is older than twice that.
 RENEW_SECONDS = 7 * 86_400.0
 
@@ -30,7 +30,7 @@ RENEW_SECONDS = 7 * 86_400.0
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What Apple or Google gave this installation."""
+    """The device token that Apple or Google gave this installation."""
 
     token_type: TokenType
     device_token: str = field(repr=False)
@@ -47,7 +47,7 @@ class Device:
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Who may notify, and of what. Chats are given by their ids, and are sent as hashes."""
+    """The users and chats that may notify. Chats are given by their ids; the client sends hashes."""
 
     #: False: registered, but nothing is sent to this device.
     enabled: bool = True
@@ -70,7 +70,7 @@ class Status(StrEnum):
     #: It was sent, and no answer has come yet.
     ASKED = "asked"
     REGISTERED = "registered"
-    #: The server refuses what was sent: the cause has to be corrected first.
+    #: The server refused the registration: correct the cause first.
     REFUSED = "refused"
     UNREGISTERED = "unregistered"
 
@@ -86,7 +86,7 @@ class Enrolment:
     status: Status = Status.DUE
     #: The version that was sent last; 0 if nothing was ever sent.
     version: int = 0
-    #: What was sent last, to be sent again if necessary; empty if something new is to be sent.
+    #: The last message, to be sent again if necessary; empty if a new one is due.
     sealed: Hex = field(repr=False, default=b"")
     #: How often it was sent, and how often in a row the version was too low.
     attempts: int = 0
@@ -108,7 +108,7 @@ class RegistrarState:
     #: A uuid; anybody who has it may notify.
     access_token: str = field(repr=False, default="")
     enrolments: tuple[Enrolment, ...] = ()
-    #: When everything is registered anew, and since when the access token is in use, in seconds since the epoch. None
+    #: When the client registers again, and since when it uses the access token, in seconds since the epoch. None
     #: if nothing was sent with the token yet.
     renew_at: float | None = None
     token_at: float | None = None
@@ -153,7 +153,7 @@ class Registrar:
             self._change(replace(state, device=device, access_token=state.access_token or self._new_token()))
 
     def set_options(self, options: Options) -> None:
-        """Change who may notify. The access token is renewed if users who had it must not have it any more."""
+        """Change who may notify. A new access token replaces one that users had who may no longer notify."""
         before = self.state.options
         if options == before:
             return
@@ -188,7 +188,7 @@ class Registrar:
         )
 
     def due(self, now: float) -> list[DueRegistration]:
-        """Return what is to be sent now, and count it as sent."""
+        """Return the registrations to send now, and count them as sent."""
         if self._is_kept_registered:
             self._renew(now)
         asking = []
@@ -248,7 +248,7 @@ class Registrar:
         )
 
     def infos(self) -> list[Info]:
-        """Return what is to be advertised: the servers that have the present registration."""
+        """Return the infos to advertise: the servers that have the present registration."""
         state = self.state
         lists = self._allowed_key_list() if state.options.contacts_only else ()
         public = self._key.public_key
@@ -303,7 +303,7 @@ class Registrar:
         return self.state.device is not None and any(enrolment.wanted for enrolment in self.state.enrolments)
 
     def _renew(self, now: float) -> None:
-        """Register everything anew if it is time, with another access token unless the present one is young.
+        """Register everything again if it is time, with another access token unless the present one is young.
 
         Registrations do not expire, but a server may have marked a device token as dead, or lost its data.
         """
@@ -329,7 +329,7 @@ class Registrar:
         return tuple(seal(self._key.shared_key(contact), token) for contact in self.state.options.contacts)
 
     def _seal(self, enrolment: Enrolment) -> Enrolment:
-        """Return an enrolment with something to send: what was sent already, if it is kept, or a new version."""
+        """Return an enrolment with a message to send: the last one if it is stored, or a new version."""
         if enrolment.sealed:
             return enrolment
         server, device = enrolment.server, self.state.device

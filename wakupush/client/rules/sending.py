@@ -25,7 +25,7 @@ BACKOFF = Backoff(first=4.0, most=60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a user is notified of."""
+    """The content of a notification."""
 
     type: NotificationType
     #: SHAKE-256 of the chat id.

@@ -63,7 +63,7 @@ class Step:
     sends: tuple[ClientMessage, ...]
     deliver_times: int
     replies: tuple[OpenedReply, ...]
-    #: What gorush got, as JSON objects.
+    #: The notifications that gorush got, as JSON objects.
     notifications: tuple[dict[str, Any], ...] = field(repr=False)
     #: The step as it stands in the file.
     raw: dict[str, Any] = field(repr=False)

@@ -68,7 +68,7 @@ class Stack:
     defaults: Mapping[str, str] = field(default_factory=dict)
     #: Pubsub topics that the server listens to.
     shards: Sequence[str] = SHARDS
-    #: What ``python -m`` runs instead of `wakupush` for workers, and for ingest, so that tests can plant a fault.
+    #: The module that ``python -m`` runs instead of `wakupush` for workers, and for ingest; tests plant faults so.
     worker_module: str = "wakupush"
     ingest_module: str = "wakupush"
     #: False trades the safety of Postgres' data for speed.
@@ -248,12 +248,12 @@ class Stack:
             undo.pop_all()
 
     def start_servers(self) -> None:
-        """Start Postgres, Redis, the node and gorush as far as they are embedded, and bring the schema up to date."""
+        """Start those of Postgres, Redis, the node and gorush that are embedded, and bring the schema up to date."""
         self.start_parts()
         self.migrate()
 
     def start_parts(self) -> None:
-        """Start Postgres, Redis, the node and gorush as far as they are embedded."""
+        """Start those of Postgres, Redis, the node and gorush that are embedded."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._key_file.touch(mode=0o600)
         self._key_file.write_text(self.key.secret.hex())

@@ -38,7 +38,7 @@ _TOO_MANY = "you can specify up to 500 device registration tokens per invocation
 
 _PLATFORMS = {1: "ios", 2: "android"}
 
-# What Go's decoder insists on; null and unknown keys pass.
+# The types that Go's decoder insists on; null and unknown keys pass.
 _FIELD_TYPES: dict[str, type] = {
     "tokens": list,
     "platform": int,
@@ -100,7 +100,7 @@ class ScriptedGorush:
         self.log = EventLog(file=self.settings.log_file)
         self.counters: Counter[str] = Counter({name: 0 for name, *_ in METRICS})
         self._posts = 0
-        # To read them anew for each call takes 20 ms.
+        # Loading the certificates for each call would take 20 ms.
         self._tls = httpx2.create_ssl_context(trust_env=False)
         self._flaky_attempts: Counter[tuple[str, str]] = Counter()
         self._queue: set[asyncio.Future[list[list[dict[str, str]]]]] = set()

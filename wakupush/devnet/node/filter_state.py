@@ -13,7 +13,7 @@ from typing import Protocol
 from wakupush.devnet.node.cache import MessageCache
 from wakupush.model.waku_message import WakuMessage
 
-#: What a service node says to a request: a status of HTTP, and a text that is OK after success.
+#: The answer of a service node: an HTTP status, and a text that is OK after success.
 Outcome = tuple[HTTPStatus, str]
 
 #: Content topics of one request at most.
@@ -103,7 +103,7 @@ class NwakuFilter:
         return _OK
 
     def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
-        """Stop receiving them, and forget what is unread."""
+        """Stop receiving them, and drop unread messages."""
         for topic in content_topics:
             self._cache.unsubscribe(topic)
         if not self._limit.admits():
@@ -115,7 +115,7 @@ class NwakuFilter:
         return _OK
 
     def unsubscribe_all(self) -> Outcome:
-        """Stop receiving any messages, and forget what is unread."""
+        """Stop receiving any messages, and drop unread ones."""
         self._cache = MessageCache(self.CAPACITY)
         if not self._limit.admits():
             return self._RATE_LIMITED

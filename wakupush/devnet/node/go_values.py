@@ -45,7 +45,7 @@ def kind(value: object) -> str:
 
 
 def parse_json(body: bytes) -> Any:
-    """Return the first JSON value of a body, fractions as `Fraction`; what follows is ignored, as a decoder does."""
+    """Return the first JSON value of a body, fractions as `Fraction`; like Go's decoder, ignore the rest."""
     text = body.decode("utf-8", "replace").strip()
     if not text:
         raise ValueError("EOF")

@@ -148,7 +148,7 @@ class HistoryQuery:
     #: Nanoseconds, both inclusive.
     start_time: int = 0
     end_time: int = 0
-    #: What `cursor_of` the page before gave.
+    #: The result of `cursor_of` for the page before.
     cursor: tuple[int, bytes] | None = None
     ascending: bool = True
     page_size: int = 20
@@ -192,12 +192,12 @@ def history(archive: NodeArchive, query: HistoryQuery) -> tuple[list[ArchivedMes
 
 
 def _at(archive: NodeArchive, time: int) -> Iterator[ArchivedMessage]:
-    """Yield what may be stored at a time: messages with this timestamp, and those without one."""
+    """Yield the messages that may be stored at a time: those with this timestamp, and those without one."""
     return chain(archive.between(time, time), archive.between(0, 0))
 
 
 def _in_order(archive: NodeArchive, query: HistoryQuery) -> Iterator[ArchivedMessage]:
-    """Yield what a query may find; messages without a timestamp are older than those with one."""
+    """Yield the messages that a query may find; those without a timestamp are older than those with one."""
     start, end = query.start_time or INT64_MIN, query.end_time or INT64_MAX
     if query.cursor is not None:
         start, end = (max(start, query.cursor[0]), end) if query.ascending else (start, min(end, query.cursor[0]))

@@ -31,7 +31,7 @@ _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _MESSAGES = "/filter/v2/messages/"
 _PUSH = "/lightpush/v1/message"
 _JSON = "application/json; charset=UTF-8"
-#: What a nwaku says of a message that it knows already, of another shard, and without peers.
+#: nwaku's answer to a message that it knows already, to one of another shard, and without peers.
 _NOT_PUBLISHED = "not_published_to_any_peer"
 
 
@@ -244,7 +244,7 @@ class GoWakuLight:
 
 
 def segment_of(request: Request, path: str) -> str | None:
-    """Return what follows a path, decoded; None unless it is one percent-encoded segment."""
+    """Return the rest of a path, decoded; None unless it is one percent-encoded segment."""
     segment = request.scope["raw_path"].decode("ascii").removeprefix(path)
     return unquote(segment) if segment and "/" not in segment else None
 

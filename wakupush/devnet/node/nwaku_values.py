@@ -24,7 +24,7 @@ _MESSAGE_FIELDS = {
 
 
 class BodyRefusedError(ValueError):
-    """A request's body, or its type, is not what it must be; the text is the answer's."""
+    """A request's body or its type is wrong; the text is the answer's."""
 
 
 class NoContentTypeError(BodyRefusedError):

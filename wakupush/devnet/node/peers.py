@@ -1,4 +1,4 @@
-"""A network of development nodes: each hands what is published on it to the nodes that were added as its peers.
+"""A network of development nodes: each hands its messages to the nodes that were added as its peers.
 
 =======================  ===================================================================================
 ``POST /dev/peers``      ``{"url": ...}``: hand everything to this node's ``/dev/messages`` too, from now on
@@ -25,7 +25,7 @@ class Peers:
     def __init__(self, node: DevelopmentNode) -> None:
         self._urls: list[str] = list(node.settings.peers)
         self._speaks = True
-        #: Whether what peers relay arrives.
+        #: Whether messages arrive that peers relay.
         self.hears = True
         self._tasks: set[asyncio.Task[None]] = set()
         #: By the URL of a peer: first the messages that are on their way there, then those that wait.
@@ -62,7 +62,7 @@ class Peers:
                 task.add_done_callback(self._tasks.discard)
 
     async def _hand_over(self, url: str) -> None:
-        """Hand over all that waits for a peer; what comes meanwhile is sent together, since a connection costs much."""
+        """Hand over a peer's queue. Messages that arrive during a request share the next: connections are costly."""
         # No connection is kept, because none would be closed when the node ends.
         self._http = self._http or httpx2.AsyncClient(
             limits=httpx2.Limits(max_keepalive_connections=0), trust_env=False

@@ -117,7 +117,7 @@ class Relay(Protocol):
 
 
 class ArchiveFile:
-    """Archived messages in a SQLite database; what was added outlives the process, but not the machine."""
+    """Archived messages in a SQLite database; rows outlive the process, but not the machine."""
 
     def __init__(self, file: Path) -> None:
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
@@ -343,7 +343,7 @@ class DevelopmentNode:
         self.counters["dropped_from_cache"] += self._cache.add(topic, message)
 
     def _deliver(self, topic: str, digest: bytes, message: WakuMessage) -> None:
-        """Hand a new message to those who read the relay, and to the archive."""
+        """Hand a new message to the relay's readers and to the archive."""
         self.counters["dropped_from_cache"] += self._cache.add(topic, message)
         self._archive(topic, digest, message)
 

@@ -85,7 +85,7 @@ class PostgresServer(Process):
         for child in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-        # The next start would find their shared memory in use. What is dead but not reaped has no program any more.
+        # The next start would find their shared memory in use. A dead process that is not reaped has no program.
         wait_until(
             lambda: not any(Path(f"/proc/{child}/exe").exists() for child in children),
             timeout=10,

@@ -59,7 +59,7 @@ def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, inte
     Args:
         predicate: called again and again, at least once.
         timeout: seconds.
-        what: what is waited for, for the error text.
+        what: the awaited event, for the error text.
         interval: seconds between two calls; None waits a tenth of the time since the first call, from 0.02 to 0.2.
 
     Raises:
@@ -273,7 +273,7 @@ class Process:
             )
 
     def _release(self) -> None:
-        """Let the watcher kill what is left of the group."""
+        """Let the watcher kill the rest of the group."""
         if self._child is not None and self._child.stdin is not None:
             self._child.stdin.close()
 

@@ -1,1 +1,1 @@
-"""`wakupush doctor`: checks what the server depends on, and says what is wrong and what to do about it."""
+"""`wakupush doctor`: checks the parts that the server depends on, and gives advice about faults."""

@@ -21,9 +21,9 @@ PATIENCE = 5.0
 #: Seconds that autoscalers have to become ready: after an installation KEDA has to make them first, Kubernetes looks at
 #: them each 15 s, and new pods have no metrics yet.
 SETTLING = 90.0
-#: Seconds between two looks meanwhile.
+#: Seconds between two looks while waiting.
 PAUSE = 5.0
-#: What KEDA puts before the name of a ScaledObject.
+#: The prefix that KEDA adds to the name of a ScaledObject.
 KEDA: Final = "keda-hpa-"
 #: Conditions that must be true: the pool can be scaled, and there are metrics to scale it by.
 NEEDED: Final = ("AbleToScale", "ScalingActive")

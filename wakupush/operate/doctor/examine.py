@@ -1,4 +1,4 @@
-"""Checks of what the server depends on: settings, nodes, gorush, Redis and Postgres."""
+"""Checks of the parts that the server depends on: settings, nodes, gorush, Redis and Postgres."""
 
 import re
 import time
@@ -89,7 +89,7 @@ def _node(part: str, url: str) -> Iterator[Finding]:
             yield Finding(Level.WARNING, part, "it answers with a date that is none: see that its clock is right")
 
 
-#: What to do about a node that ingest has found faulty.
+#: Advice about a node that ingest has left out.
 _NODE_ADVICE = {
     NodeFault.UNREACHABLE: "ingest cannot read it: look at its log, and at the network between",
     NodeFault.DEAF: "it misses messages that other nodes have: look at its peers and shards, or start it anew",
@@ -122,7 +122,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
             yield Finding(Level.OK, part, f"{name} can be walked by ingest reconcile")
 
 
-#: What gorush's configuration has to contain, and why.
+#: Lines that gorush's configuration must contain, and why.
 _GORUSH_WANTS = {
     r"^\s*sync: true": "core.sync must be true: outcomes are known only then",
     r"^\s*engine: \"?local": "queue.engine must be local: others switch sync off",
@@ -163,7 +163,7 @@ def _instance(part: str, url: str, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, part, "sync mode, local queue, no retries of its own")
 
 
-#: What to do about the exceptions of redis-py.
+#: Advice about the exceptions of redis-py.
 _REDIS_ADVICE: dict[type[RedisError], str] = {
     AuthenticationError: "it does not take this user and password, or wants some",
     TimeoutError: "it is silent; see host and port, and that no firewall is between",
@@ -195,7 +195,7 @@ def _redis(settings: Settings) -> Iterator[Finding]:
 
 
 def _sentinels(settings: Settings) -> Iterator[Finding]:
-    """Ask each Sentinel by itself: the others would hide one that is down."""
+    """Ask each Sentinel separately: the others would hide one that is down."""
     part = "Redis Sentinel"
     name = primary_name(settings.redis)
     wrong = []

@@ -21,5 +21,5 @@ class Finding:
     level: Level
     #: The part that was checked, for example ``Redis``.
     part: str
-    #: What was found, and what to do about it.
+    #: The fact, and the advice.
     text: str

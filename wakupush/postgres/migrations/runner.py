@@ -39,7 +39,7 @@ class Migration:
 
     @property
     def is_post(self) -> bool:
-        """Whether it takes away what code before this number needs: no such code may run any more."""
+        """Whether it removes something that older code needs: then no older code may run any more."""
         return "_post_" in self.name
 
 
@@ -113,7 +113,7 @@ def due(connection: Connection) -> list[Migration]:
 def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
     """Apply pending migrations, grant each role its rights, and return the names of the migrations.
 
-    Other processes that start meanwhile wait, then find nothing to do.
+    Other processes that start at the same time wait, then find nothing to do.
 
     Args:
         connection: in autocommit mode.

@@ -50,7 +50,7 @@ def set_content(handle: pycurl.Curl, content: bytes | None) -> None:
     """Make the next request of a handle a POST with this content, or a GET without any.
 
     If a kept connection breaks before any answer, libcurl sends the request again, unless its content comes from a
-    function: that cannot be read anew, so a POST fails. What may have been sent is never sent twice.
+    function: curl cannot read that twice, so a POST fails. A request that may have been sent is never repeated.
     """
     if content is None:
         handle.setopt(pycurl.HTTPGET, 1)
@@ -75,7 +75,7 @@ class CurlHandles:
 
     @contextmanager
     def take(self) -> Iterator[pycurl.Curl]:
-        """Yield a handle that nobody else has meanwhile; an error closes its connection."""
+        """Yield a handle that no other thread has; an error closes its connection."""
         handle = self._open()
         try:
             yield handle
@@ -110,7 +110,7 @@ def keep_within(body: bytearray, most: int) -> Callable[[bytes], int]:
 
     def take(chunk: bytes) -> int:
         if len(body) + len(chunk) > most:
-            return 0  # none of it was taken
+            return 0  # curl took no byte of it
         body.extend(chunk)
         return len(chunk)
 

@@ -18,7 +18,7 @@ KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval
 #: Parameters that Postgres 14 or newer reports unasked, at the start and with the next answer after a change.
 _READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
 #: Seconds for which a pool tries to connect, at growing intervals. Then it waits until a connection is needed, and
-#: begins anew. So the end of a long outage is noticed as soon as that of a short one.
+#: begins again. So the pool notices the end of a long outage as soon as that of a short one.
 RECONNECT_SECONDS: Final = 5.0
 
 
@@ -55,7 +55,7 @@ def reason(error: OperationalError) -> str:
 
 
 def _check(connection: Connection) -> None:
-    """Check a connection that is taken out of the pool, with a round trip only if Postgres said something meanwhile.
+    """Check a connection that is taken out of the pool, with a round trip only if Postgres has sent something since.
 
     Postgres sends something to an idle connection only when it ends it. That it takes no writes, it reports before.
 

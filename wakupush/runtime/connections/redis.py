@@ -58,7 +58,7 @@ def open_sentinel(settings: RedisSettings) -> Sentinel:
 
 
 def primary_name(settings: RedisSettings) -> str:
-    """Return what the Sentinels call the primary: the host of the URL."""
+    """Return the Sentinels' name of the primary: the host of the URL."""
     return urlsplit(settings.url.get_secret_value()).hostname or ""
 
 

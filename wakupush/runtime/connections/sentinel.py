@@ -2,7 +2,7 @@
 
 A primary that falls silent closes no connection: its clients wait until a time-out, one connection after the other, for
 more than a minute. So each process asks the Sentinels. As soon as there is another primary, it shuts the connections to
-the old one. Its clients then connect anew, to the new primary.
+the old one. Its clients then connect again, to the new primary.
 """
 
 import os

@@ -4,7 +4,7 @@ import select
 
 
 def has_input(descriptor: int) -> bool:
-    """Say at once whether something waits to be read. From a peer that sends nothing unasked, this is the end."""
+    """Return at once whether a socket has bytes to read. A peer that only answers has then closed the connection."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))
