@@ -56,7 +56,7 @@ RUNS = 3
 @pytest.mark.long
 @pytest.mark.timeout(600 * RUNS)
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_server_without_one_of_its_nets_is_found_guilty(name: str) -> None:
+def test_checker_convicts_a_broken_server(name: str) -> None:
     broken = SERVERS[name]
     found: set[Kind] = set()
     for number in range(RUNS):

@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_faults() -> None:
     assert first == second != other
 
 
-def test_nothing_happens_twice_to_one_part_at_the_same_time() -> None:
+def test_faults_of_one_part_never_overlap() -> None:
     planned = schedule(Random(1), FAULTS, 300, pause=0.5, alone=False)
     for number, one in enumerate(planned):
         for another in planned[number + 1 :]:

@@ -279,11 +279,11 @@ def test_another_envelope_may_be_answered_otherwise() -> None:
     assert judge(evidence) == []
 
 
-def test_an_envelope_that_is_sent_again_is_handled_once() -> None:
+def test_repeated_envelope_is_handled_once() -> None:
     assert judge(replace(GOOD, sent=(*GOOD.sent, QUERY))) == []
 
 
-def test_memory_is_judged_where_a_process_ran_long_enough() -> None:
+def test_memory_is_judged_of_long_runs_only() -> None:
     assert judge(replace(GOOD, memory=samples(100, 120, 140, 160, step=1.0))) == []
     assert judge(replace(GOOD, memory=samples(100, 101, 100, 102))) == []
     cold = tuple(replace(sample, age=1.0) for sample in samples(100, 120, 140, 160))

@@ -69,7 +69,7 @@ def test_posts_of_the_2026_reference_are_unchanged(of_set):
     assert (expected.verdict, len(expected.pushes)) == (EXACT, 1)
 
 
-def test_what_was_not_recorded_is_as_in_the_year_of_the_set(tmp_path):
+def test_unrecorded_fields_follow_the_sets_year(tmp_path):
     for year, profile in ((2024, None), (2026, "status")):
         path = tmp_path / str(year) / "scenario_requests.json"
         path.parent.mkdir()

@@ -59,7 +59,7 @@ def test_pools_are_scaled_as_planned(values, busiest):
 
 
 @pytest.mark.parametrize("busiest", [1, 90])
-def test_unscaled_pools_have_replicas_for_the_busiest_hour(values, busiest):
+def test_unscaled_pools_fit_the_busiest_hour(values, busiest):
     replicas = {
         each["metadata"]["name"].removeprefix("wakupush-"): each["spec"]["replicas"]
         for each in objects(VALUES["minimal"], "--values", values(busiest), "--set", "settings.gorush.concurrency=8")
@@ -68,7 +68,7 @@ def test_unscaled_pools_have_replicas_for_the_busiest_hour(values, busiest):
     assert {replicas[queue] for queue in QUEUES} == {max(2, math.ceil(busiest / capacity.CONCURRENCY))}
 
 
-def test_without_its_place_in_gorush_the_plan_is_refused(values, tmp_path):
+def test_plan_beyond_gorushs_queue_is_refused(values, tmp_path):
     changed = yaml.safe_load(values(90).read_text())
     chart = yaml.safe_load((CHART / "values.yaml").read_text())
     assert changed.pop("gorush")["queueNum"] > capacity.GORUSH_QUEUE == chart["gorush"]["queueNum"]

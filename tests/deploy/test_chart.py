@@ -65,7 +65,7 @@ def test_objects_fit_their_schemas(name):
             kubernetes_validate.validate(each, KUBERNETES, strict=True)
 
 
-def test_every_custom_resource_is_rendered_by_some_values():
+def test_every_custom_resource_is_rendered():
     rendered = {(each["apiVersion"], each["kind"]) for values in VALUES.values() for each in objects(values)}
     assert set(SPECS) <= rendered | {("monitoring.coreos.com/v1", "PrometheusRule")}
     # There is a PrometheusRule and a dashboard for each file.
@@ -88,7 +88,7 @@ def test_alerts_link_to_where_the_runbook_is_read():
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_names_are_unique_and_selectors_find_their_pods(name):
+def test_names_are_unique_and_selectors_match(name):
     rendered = objects(VALUES[name])
     names = [(each["kind"], each["metadata"]["name"]) for each in rendered]
     assert len(names) == len(set(names))
@@ -196,7 +196,7 @@ def test_names_stay_short_with_the_longest_release():
     assert max(map(len, names)) <= 63
 
 
-def test_everybody_who_reaches_redis_knows_its_sentinels():
+def test_every_redis_client_knows_the_sentinels():
     for _, spec in pod_specs(objects(VALUES["keda"], *SENTINELS)):
         for container in spec["containers"]:
             names = {each["name"] for each in container.get("env", [])}
@@ -206,7 +206,7 @@ def test_everybody_who_reaches_redis_knows_its_sentinels():
 
 
 @pytest.mark.parametrize("mode", ["none", "keda"])
-def test_the_bundled_postgres_takes_the_connections_of_all(mode):
+def test_bundled_postgres_allows_all_connections(mode):
     rendered = objects(VALUES["trial"], "--set", f"autoscaling.mode={mode}")
     pods = {
         each["metadata"]["name"]: each["spec"].get("maxReplicaCount") or each["spec"]["replicas"]

@@ -108,7 +108,7 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert found["reconcile"].stores.keys() == nodes
 
 
-def test_the_chart_checks_with_the_defaults_of_the_program():
+def test_chart_checks_with_the_programs_defaults():
     text = (CHART / "templates" / "_helpers.tpl").read_text()
     found = re.findall(r'"group" "(\w+)" "field" "(\w+)" "default" ([\d.]+)', text)
     assert len(found) == 6
@@ -186,7 +186,7 @@ def test_workers_know_the_public_key_of_ingest(monkeypatch, tmp_path):
     assert holders == {*QUEUES, "doctor"}
 
 
-def test_compose_networks_are_the_policies_of_the_chart():
+def test_compose_networks_match_the_chart():
     services = compose_services()
     for component, parts in (REACHES | {"pipeline": {"postgres", "node"}}).items():
         if component != "doctor":

@@ -81,7 +81,7 @@ def test_everything_that_is_named_exists():
         assert names == content[kind].keys(), kind
 
 
-def test_what_has_to_be_given_stops_compose_with_its_name():
+def test_missing_variable_stops_compose():
     assert needed() == {
         *("WAKUPUSH_USER", "WAKUPUSH_PUBLIC_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD"),
         *(f"{role.upper().replace('WAKUPUSH', 'POSTGRES')}_PASSWORD" for role in ROLES.values()),
@@ -174,7 +174,7 @@ def test_services_have_health_checks(name):
         assert SERVICES[name]["healthcheck"]["test"][0] in {"CMD", "CMD-SHELL"}
 
 
-def test_grace_periods_are_longer_than_the_longest_task():
+def test_grace_periods_exceed_the_longest_task():
     def grace(name):
         return int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
 
@@ -192,7 +192,7 @@ def test_gorush_queue_holds_all_documented_posts():
     assert int(most) == queue // int(each)
 
 
-def test_each_service_connects_to_postgres_as_its_own_role():
+def test_each_service_has_its_own_postgres_role():
     dsns = {
         name: conninfo_to_dict(service["environment"]["WAKUPUSH_POSTGRES__DSN"])
         for name, service in filled({name: name for name in VARIABLES})["services"].items()
@@ -203,7 +203,7 @@ def test_each_service_connects_to_postgres_as_its_own_role():
         assert dsn["password"] == f"{dsn['user'].upper().replace('WAKUPUSH', 'POSTGRES')}_PASSWORD", name
 
 
-def test_logins_lets_each_role_log_in_with_its_password():
+def test_each_role_logs_in_with_its_password():
     service = filled({name: f"{name.lower()} with ' and $" for name in VARIABLES})["services"]["logins"]
     *_, path = service["command"]
     [mounted] = [volume for volume in service["volumes"] if volume["target"] == path]

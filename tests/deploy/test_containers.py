@@ -75,7 +75,7 @@ def run(builder, stage, *command, env=None, **options):
 
 
 @pytest.mark.parametrize("stage", ["wakupush", "flower", "pipeline"])
-def test_the_image_is_read_only_and_its_user_has_no_rights(builder, stage):
+def test_image_is_read_only_and_unprivileged(builder, stage):
     assert run(builder, stage, "id", "-u").stdout == "10001\n"
     status = run(builder, stage, "cat", "/proc/self/status").stdout
     assert re.search(r"CapEff:\s0{16}", status)
@@ -88,7 +88,7 @@ def test_the_image_is_read_only_and_its_user_has_no_rights(builder, stage):
 
 
 @pytest.mark.parametrize(("stage", "locks"), [("wakupush", ["runtime"]), ("pipeline", ["runtime", "pipeline"])])
-def test_the_image_has_the_wheel_and_what_the_locks_name(builder, stage, locks):
+def test_image_has_the_wheel_and_locked_packages(builder, stage, locks):
     result = run(
         builder,
         stage,
@@ -110,7 +110,7 @@ def test_the_image_has_the_wheel_and_what_the_locks_name(builder, stage, locks):
     assert ("pyspark" in normal) == ("pipeline" in locks)
 
 
-def test_an_image_without_arguments_says_what_it_can_do(builder):
+def test_image_without_arguments_shows_help(builder):
     assert "Usage: wakupush" in run(builder, "wakupush", "wakupush", "--help").stdout
 
 

@@ -30,7 +30,7 @@ def test_nobody_speaks_to_the_kubernetes_api(name):
         assert spec["enableServiceLinks"] is False
 
 
-def test_helm_test_looks_at_the_autoscalers_that_there_are():
+def test_helm_test_checks_existing_autoscalers():
     for name, kind, prefix in (("hpa", "HorizontalPodAutoscaler", ""), ("keda", "ScaledObject", "keda-hpa-")):
         made = {prefix + each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == kind}
         assert made == AUTOSCALERS[name]

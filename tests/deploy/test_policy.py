@@ -221,7 +221,7 @@ def connection_secrets(*options):
     }
 
 
-def test_each_process_connects_to_postgres_as_its_own_role():
+def test_each_process_has_its_own_postgres_role():
     roles = {name: f"postgres-{role.removeprefix('wakupush_')}-dsn" for name, role in ROLE_OF_COMPONENT.items()}
     roles["export"] = "pipeline-dsn"
     assert connection_secrets(VALUES["keda"]) == roles | {"migrate": "postgres-dsn"}

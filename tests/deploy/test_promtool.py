@@ -80,7 +80,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("series", "expected"), CASES.values(), ids=CASES.keys())
-def test_a_missing_process_is_seen_beside_another_release(series, expected, tmp_path):
+def test_missing_process_shows_beside_another_release(series, expected, tmp_path):
     (tmp_path / "rules.json").write_text(json.dumps({"groups": groups()}))
     firing = 'ALERTS{alertname="WakupushProcessMissing", alertstate="firing"}'
     expression = {"expr": f"count by (namespace, component) ({firing})", "eval_time": "25m", "exp_samples": expected}

@@ -56,7 +56,7 @@ CHECKS = (
 )
 
 
-def test_all_are_run_and_one_that_does_not_hold_fails_all(capsys):
+def test_one_failed_check_fails_all(capsys):
     assert check.main([], CHECKS) == 1
     out = capsys.readouterr().out
     assert "it is red" in out

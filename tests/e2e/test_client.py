@@ -146,7 +146,7 @@ def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
         assert [event.enrolment.status for event in events if isinstance(event, Enrolled)] == [Status.REGISTERED]
 
 
-def test_contacts_find_the_token_of_a_renewed_registration(stack, either, pushes):
+def test_contacts_find_a_renewed_token(stack, either, pushes):
     async def run():
         passed = 0.0
         async with AsyncExitStack() as exits:
@@ -231,7 +231,7 @@ def test_nothing_that_leaves_carries_the_senders_key(stack, transport):
     assert [item.author for item in parsed.items] == [bob.author_hash]
 
 
-def test_in_anonymous_mode_the_server_knows_no_chat_key(stack, either):
+def test_anonymous_mode_hides_the_chat_key(stack, either):
     async def run():
         async with AsyncExitStack() as exits:
             running = await exits.enter_async_context(either())

@@ -102,7 +102,7 @@ def test_failed_part_ends_dev_with_the_reason():
     assert "connection" in result.stdout
 
 
-def test_a_setting_that_is_wrong_is_said_without_its_value():
+def test_wrong_setting_is_named_without_its_value():
     command = [sys.executable, "-m", "wakupush", "dev"]
     environment = os.environ | {"WAKUPUSH_GORUSH__FEEDBACK_SECRET": "planted:secret"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -36,7 +36,7 @@ def faults(stack):
 
 
 @pytest.mark.long
-def test_a_second_node_dies_goes_deaf_and_mute_under_load(stack, client_node):
+def test_second_node_fails_under_load(stack, client_node):
     other = stack.further_nodes[0]
     network = f"{stack.node_urls[1]}/dev/network"
     with Load(stack, client_node) as load:

@@ -39,7 +39,7 @@ def test_probes_and_metrics_of_ingest(stack):
     assert get(f"{stack.ingest_url}/nothing").status_code == 404
 
 
-def test_without_its_node_ingest_is_healthy_but_not_ready(stack):
+def test_ingest_without_a_node_is_not_ready(stack):
     stack.node.kill()
     try:
         wait_until(
@@ -69,7 +69,7 @@ def test_probes_and_metrics_of_reconcile(stack):
             assert f"{finished} 0.0" not in shown
 
 
-def test_everything_ends_gracefully_without_logged_errors(stack):
+def test_all_processes_stop_without_errors(stack):
     stack.stop()
     for process in (stack.ingest, stack.reconcile, *stack.workers.values(), stack.beat, stack.feedback):
         assert process.wait() == 0, process.log_tail()

@@ -182,7 +182,7 @@ def test_a_device_that_is_gone_is_told_to_the_sender(client):
     assert len([push for push in client.pushes if push.outcome != "delivered"]) == 1
 
 
-def test_workers_that_are_stopped_finish_what_they_began(stack, client):
+def test_stopped_workers_finish_their_tasks(stack, client):
     client.register()
     client.wait(replies=1)
     fault(stack, kind="delay", seconds=1.0, times=1)

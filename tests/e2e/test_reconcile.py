@@ -131,7 +131,7 @@ def test_a_registration_with_full_lists_in_one_message(stack, client, is_live):
     assert client.kinds()["answered"] == 1
 
 
-def test_ingest_is_killed_between_reading_and_enqueueing(stack, client):
+def test_ingest_killed_before_enqueueing(stack, client):
     """What it took out of the node is gone with it."""
     stack.ingest.kill()
     client.register()

@@ -58,7 +58,7 @@ def newest(rows):
     return row
 
 
-def test_what_only_the_webhook_tells_reaches_the_sender(register, rows):
+def test_webhook_failure_reaches_the_sender(register, rows):
     assert register("total-dead", ANDROID)() == "NOT_REGISTERED"
     assert newest(rows) == ("failed", "token_unregistered", 1)
 

@@ -134,7 +134,7 @@ def test_files_of_a_killed_executor_go(new_database, tmp_path):
         assert in_lake(way.dsn, s3) == in_postgres(way.dsn)
 
 
-def test_made_up_events_go_into_a_store_as_into_a_folder(new_database, tmp_path):
+def test_object_store_takes_made_up_events(new_database, tmp_path):
     folder = {
         "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
         "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',

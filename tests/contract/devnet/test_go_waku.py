@@ -132,7 +132,7 @@ def test_second_subscription_is_a_second_queue(client: httpx2.Client) -> None:
     assert client.get(relay_path()).status_code == recordings.load(AREA, "relay-get-after-unsub-of-double").status
 
 
-def test_full_queue_blocks_other_shards_and_the_archive(client: httpx2.Client) -> None:
+def test_full_queue_blocks_shards_and_archive(client: httpx2.Client) -> None:
     subscribe(client, SHARD, OTHER_SHARD)
     for number in range(300):
         assert _publish(client, b"f%d" % number, shard=OTHER_SHARD) == 200

@@ -123,7 +123,7 @@ def test_unsubscribing(recording, asking):
 
 
 @pytest.mark.parametrize("method", [LightNode.subscribe, LightNode.unsubscribe])
-def test_a_subscription_without_an_answer_says_what_to_do(serve, method):
+def test_unanswered_subscription_gives_advice(serve, method):
     async def hang(_scope, receive, _send):
         while (await receive())["type"] != "http.disconnect":
             pass

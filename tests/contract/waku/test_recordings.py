@@ -168,7 +168,7 @@ def test_subscriptions(replaying, name):
     assert json.loads(content) == topics
 
 
-def test_a_message_with_everything_reads_back_as_published():
+def test_full_message_reads_back_as_published():
     published = decode_message(load("relay-publish")["request"]["body"])
     [read] = load("relay-get-one")["response"]["body"]
     assert decode_message(read) == published

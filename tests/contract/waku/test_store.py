@@ -126,7 +126,7 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
         assert [stored.message for stored in found] == mine  # a go-waku has no other way
 
 
-def test_large_messages_are_read_live_and_from_the_store(store, node):
+def test_large_messages_arrive_live_and_from_the_store(store, node):
     """Clients of the network send segments only above 786,432 bytes."""
     now = time.time_ns()
     sent = [WakuMessage(payload=os.urandom(787_100), content_topic=TOPIC, timestamp=now + n) for n in range(20)]

@@ -60,7 +60,7 @@ class Pool:
         return found
 
 
-def test_all_processes_count_as_one_and_the_dead_ones_too(pool):
+def test_metrics_sum_all_processes_and_dead_ones(pool):
     with pool.stack.connect() as connection:
         [begun, before_us] = connection.execute("SELECT now(), (SELECT count(*) FROM registrations)").fetchone()
         pool.register(30)

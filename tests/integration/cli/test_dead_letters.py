@@ -188,7 +188,7 @@ def test_show_tells_all_that_is_no_secret(open_server, client, run):
         assert text in table
 
 
-def test_a_retried_dead_letter_has_attempts_and_time_anew(open_server, client, run):
+def test_retried_dead_letter_starts_over(open_server, client, run):
     server = open_server(delivery={"max_attempts": 1})
     key = exhausted(server, client)
     server.rows("UPDATE deliveries SET expires_at = now() - interval '1 day' RETURNING 1")

@@ -169,7 +169,7 @@ def test_retried_message_stays_until_handled(server, client, quarantined, run, l
     assert server.rows("SELECT count(*) FROM ledger") == [(1,)]
 
 
-def test_a_message_that_fails_again_is_in_quarantine_again(server, client, quarantined, run):
+def test_failed_retry_returns_to_quarantine(server, client, quarantined, run):
     message, put_right = quarantined
     for _ in range(2):
         run("retry", "--all", "--yes")

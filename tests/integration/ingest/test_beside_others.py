@@ -37,7 +37,7 @@ def test_queries_are_found_in_the_whole_shard(bench, opened):
 
 
 @pytest.mark.parametrize("overlap", [120.0, 20.0])
-def test_a_query_that_lost_its_place_in_the_queue_heals(bench, overlap):
+def test_lost_query_is_healed(bench, overlap):
     """Redis was killed after the claim, and lost the rest: nobody looks for it anew until the claim is over."""
     found, queries, *_ = bench.walkers(overlap=overlap)
     topic = os.urandom(4)
@@ -50,7 +50,7 @@ def test_a_query_that_lost_its_place_in_the_queue_heals(bench, overlap):
     assert bench.queued_hashes() == {"query": 1}
 
 
-def test_queries_are_healed_only_with_all_watched_topics(bench, opened, monkeypatch):
+def test_query_walk_needs_all_watched_topics(bench, opened, monkeypatch):
     queries, own, _ = opened
     bench.redis.delete(watched.MARKER)
     assert looked_back(queries) is None
@@ -188,7 +188,7 @@ def test_what_is_down_is_named_and_nothing_moves(bench, broken, error):
     found.close()
 
 
-def test_a_store_that_is_down_does_not_hold_up_the_other(bench):
+def test_down_store_does_not_delay_the_other(bench):
     found, *walkers = bench.walkers(stores=(NOWHERE, bench.node_url), pause=0.1)
     sent = bench.send(ago=0)
     threads = [Thread(target=walker.run) for walker in walkers]

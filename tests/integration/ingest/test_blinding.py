@@ -32,7 +32,7 @@ def node_url(tmp_path, forkserver):
         yield url
 
 
-def test_what_a_flood_with_future_stamps_hides_is_found(node_url, dsn, redis_server):
+def test_flood_of_future_stamps_hides_nothing(node_url, dsn, redis_server):
     server = PrivateKey.generate().public_key
     personal, _ = topics.server_content_topics(server)
     settings = Settings(

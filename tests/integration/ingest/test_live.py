@@ -107,7 +107,7 @@ def test_what_a_hash_does_not_cover_is_not_carried(enqueuer, redis, fields):
     [(PERSONAL, 369), (PARTITIONED, 369), (WATCHED, 284)],
     ids=["personal", "partitioned", "query"],
 )
-def test_what_is_shorter_than_anything_sealed_is_dropped(enqueuer, redis, topic, least):
+def test_too_short_messages_are_dropped(enqueuer, redis, topic, least):
     """Its row in the ledger would be many times its size."""
     watched.add(redis, [bytes.fromhex("00ff00ff")])
     client = PrivateKey.generate()
@@ -313,7 +313,7 @@ def test_what_comes_within_an_interval_shares_a_task(enqueuer):
     assert [poller._turn() for _ in range(4)] == [0.05, 0.05, 0.0, 0.05]
 
 
-def test_a_full_cache_is_noticed_and_read_again_at_once(enqueuer):
+def test_full_cache_is_read_again_at_once(enqueuer):
     """One cache may be for all shards; so it is full when together they had as many."""
     cache, count = Cache(6), metrics.CACHE_FULL.labels("node")._value.get
     one = Poller("node", Relay(iter([3, 3, 2])), enqueuer, SHARD, 0.05, None, cache)
@@ -325,7 +325,7 @@ def test_a_full_cache_is_noticed_and_read_again_at_once(enqueuer):
     assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"] * 2  # one for each shard
 
 
-def test_enqueuing_works_again_after_redis_was_restarted(enqueuer, redis_server):
+def test_enqueueing_recovers_after_a_redis_restart(enqueuer, redis_server):
     assert enqueuer.enqueue([entry()]) == EnqueueResult(sent=1)
     redis_server.restart()
     assert enqueuer.enqueue([entry()]).dropped + enqueuer.enqueue([entry()]).dropped <= 1
@@ -347,7 +347,7 @@ def test_the_marker_fits_one_run_of_redis_only(redis, redis_server):
     assert not watched.is_complete(redis)
 
 
-def test_topics_wiped_while_they_are_filled_are_incomplete(redis):
+def test_topics_wiped_during_filling_are_incomplete(redis):
     marks = [watched.begin_filling(redis) for _ in range(2)]
     assert marks[0] == marks[1]
     redis.flushall()

@@ -46,7 +46,7 @@ def test_once_says_what_it_found(bench):
     assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (3,)
 
 
-def test_once_fails_if_a_store_was_not_walked_to_its_end(bench):
+def test_once_fails_if_a_walk_was_incomplete(bench):
     bench.send()
     stores = f'["{NOWHERE}", "{bench.node_url}"]'
     result = run_once(bench, "--once", WAKUPUSH_RECONCILE__STORES=stores)

@@ -45,7 +45,7 @@ def test_the_subtraction_asks_the_indexes(connection):
     assert "Seq Scan on ledger" not in str(plan)
 
 
-def test_a_watermark_only_moves_forward_within_clock_skew(connection):
+def test_watermark_only_moves_forward(connection):
     track = Track("node:1", SHARD, "registration")
     assert reconciliation.watermark(connection, track) is None
     assert reconciliation.advance(connection, track, 100, most=100) == 100
@@ -113,7 +113,7 @@ def test_future_watermark_is_ignored(bench, whole):
     assert bench.watermark(own) < time.time_ns()
 
 
-def test_an_interrupted_walk_is_resumed_from_the_watermark(bench, opened, node_url, monkeypatch):
+def test_interrupted_walk_resumes_at_the_watermark(bench, opened, node_url, monkeypatch):
     _, own, _ = opened
     own.walker.settle(SHARD, ago(1), None)
     before = bench.watermark(own)

@@ -31,7 +31,7 @@ def restart(bench):
         process.close()
 
 
-def test_a_dead_store_has_its_watermark_after_a_restart(bench, restart):
+def test_dead_store_shows_its_watermark(bench, restart):
     own = restart()
     at = ago(7200)
     reconciliation.advance(

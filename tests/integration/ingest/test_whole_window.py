@@ -15,7 +15,7 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.redis import watched
 
 
-def test_late_messages_are_sought_until_they_are_handled(bench, whole):
+def test_late_messages_are_retried_until_handled(bench, whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
     thorough_._progress[SHARD].whole_due = math.inf
@@ -59,7 +59,7 @@ def test_watermark_follows_the_slices_of_a_window(bench, whole):
     assert bench.watermark(own) > sent[3].message.timestamp
 
 
-def test_the_whole_walk_is_periodic_and_survives_restarts(whole):
+def test_thorough_walk_survives_restarts(whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
     for _ in range(5):
@@ -129,7 +129,7 @@ def test_recent_messages_are_found_beside_a_whole_walk(bench, whole):
 
 
 @pytest.mark.parametrize("seconds", [45, pytest.param(120, marks=pytest.mark.long)])
-def test_at_200_messages_a_second_looks_and_slices_keep_up(bench, whole, monkeypatch, seconds):
+def test_walks_keep_up_with_200_messages_a_second(bench, whole, monkeypatch, seconds):
     """A look reads a few seconds, whatever the overlap; the window is walked beside it, and what is lost is found."""
     thorough_, own = whole
     rate = 200

@@ -28,7 +28,7 @@ def test_those_that_scale_are_fine(cluster):
     assert cluster.asked == [AUTOSCALERS + name for name in cluster.answers]
 
 
-def test_a_missing_autoscaler_is_a_fault_beside_the_others(cluster):
+def test_missing_autoscaler_is_a_fault(cluster):
     cluster.answers = {"wakupush-query": [READY]}
     (level, part, text), (other, *_) = look("wakupush-dispatch", "wakupush-query")
     assert (level, part, other) == (Level.FAULT, "autoscaler wakupush-dispatch", Level.OK)

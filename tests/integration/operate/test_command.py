@@ -146,7 +146,7 @@ def as_user(dsn, name):
     return {"WAKUPUSH_POSTGRES__DSN": make_conninfo(dsn, user=name)}
 
 
-def test_processes_that_are_all_the_owner_are_a_warning(environment):
+def test_processes_as_owner_are_a_warning(environment):
     code, findings = examine(environment)
     assert code == 0
     assert "postgres is in no role of wakupush_registration, " in texts(findings, "warning")
@@ -291,14 +291,14 @@ def test_a_redis_that_does_not_show_its_configuration(environment, managed):
     assert "see that maxmemory-policy is noeviction" in texts(findings, "warning")
 
 
-def test_a_redis_that_answers_the_question_with_nothing(environment, monkeypatch):
+def test_empty_answer_of_redis(environment, monkeypatch):
     monkeypatch.setattr(Redis, "config_get", lambda _, __: {})
     code, findings = examine(environment)
     assert code == 0
     assert "see that maxmemory-policy is noeviction" in texts(findings, "warning")
 
 
-def test_autoscalers_are_looked_at_where_they_are_named(environment, cluster):
+def test_doctor_checks_named_autoscalers(environment, cluster):
     options = ("--autoscaler", "wakupush-query", "--autoscaler", "wakupush-dispatch")
     cluster.answers = {"wakupush-query": [READY], "wakupush-dispatch": [READY]}
     code, findings = examine(environment, *options)

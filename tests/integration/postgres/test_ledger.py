@@ -18,7 +18,7 @@ from wakupush.postgres import (
 
 
 @pytest.mark.parametrize("days", [0, 1, 2, 3, 30])
-def test_two_who_enter_the_same_messages_share_them_out(dsn, days):
+def test_concurrent_entries_are_disjoint(dsn, days):
     stamp = int((NOW - timedelta(days=days)).timestamp() * 1e9)
     entries = [entry(number, stamp if number % 3 else 0) for number in range(200)]
 

@@ -83,7 +83,7 @@ def test_newest_of_concurrent_versions_stays(dsn):
         assert registrations.stored(connection, [ALICE])[ALICE].version == 30 == max(stored)
 
 
-def test_unregistering_leaves_key_hash_and_version_alone(connection):
+def test_unregistering_leaves_only_hash_and_version(connection):
     store(connection, [change(1)])
     take_on(connection, [delivery(1), delivery(2)], {})
     deliveries.settle(
@@ -118,7 +118,7 @@ def test_what_queries_requests_and_deliveries_read(connection):
 
 @pytest.mark.parametrize("contacts_only", [True, False])
 @pytest.mark.parametrize("keys", [(), (b"",) * 100, (b"x" * 256,) * 100, (b"x", b"y" * 127, b"z" * 128)])
-def test_an_answer_is_never_larger_than_was_told_before(connection, contacts_only, keys):
+def test_answer_never_exceeds_its_measured_size(connection, contacts_only, keys):
     longest = {"installation_id": "urn:uuid:" + "0" * 36, "access_token": "urn:uuid:" + "0" * 36}
     lists = {"allow_from_contacts_only": contacts_only, "allowed_key_list": keys}
     for number in range(3):
@@ -131,7 +131,7 @@ def test_an_answer_is_never_larger_than_was_told_before(connection, contacts_onl
     assert size <= told[ALICE.key_hash] < size + 3 * (300 + 5 * len(keys))
 
 
-def test_a_token_dies_only_for_the_version_that_was_tried(connection):
+def test_token_dies_only_for_the_attempted_version(connection):
     store(connection, [change(1)])
     store(connection, [change(2)])
     assert registrations.token_died(connection, [(ALICE, 1)]) == set()
@@ -191,7 +191,7 @@ def test_retention_of_the_dead_leaves_hash_and_version(connection, dsn):
     assert registrations.stored(connection, [ALICE])[ALICE].registered
 
 
-def test_a_device_that_comes_back_at_the_last_moment_stays(dsn, connection):
+def test_returning_device_stays_registered(dsn, connection):
     store(connection, [change(1)])
     died(connection, 91)
     with psycopg.connect(dsn) as worker:

@@ -55,7 +55,7 @@ def old_partitions(connection):
 
 
 @pytest.mark.usefixtures("old_partitions")
-def test_messages_stamped_in_the_past_keep_no_partition(connection):
+def test_backdated_messages_keep_no_partition(connection):
     """A stranger stamps a message into each day; it is remembered all the same."""
     old = [stamped(days, days) for days in range(2, 11)]
     assert len(ledger.add(connection, old)) == len(old)
@@ -80,7 +80,7 @@ def test_each_message_is_remembered_for_its_time(connection, days):
 
 
 @pytest.mark.parametrize("seconds", [-60, 60])
-def test_drops_a_partition_keep_seconds_after_the_next_day(connection, seconds):
+def test_partition_is_dropped_after_keep_seconds(connection, seconds):
     maintenance.create_partitions(connection, NOW.date() - timedelta(days=9))
     end_of_next_day = datetime.combine(NOW.date() - timedelta(days=7), time(), UTC)
     keep = (datetime.now(UTC) - end_of_next_day).total_seconds() - seconds

@@ -206,7 +206,7 @@ def test_every_table_and_function_has_rights_declared(connection):
     assert of_roles == tables | functions | lake
 
 
-def test_the_rights_in_the_database_are_those_of_the_files(connection):
+def test_rights_match_the_files(connection):
     assert differing(connection) == dict.fromkeys(Role, ((), ()))
 
 
@@ -221,7 +221,7 @@ def test_the_rights_in_the_database_are_those_of_the_files(connection):
         "GRANT SELECT ON ledger TO wakupush_lake GRANT SELECT ON answers TO wakupush_lake",
     ],
 )
-def test_a_statement_that_doctor_could_misread_is_refused(statement):
+def test_ambiguous_grant_is_refused(statement):
     with pytest.raises(ValueError, match="another form"):
         list(roles._parse(statement, Role.LAKE))
 
@@ -369,7 +369,7 @@ def managed():
         yield server, make_conninfo(server.dsn, user="somebody", dbname="managed")
 
 
-def test_owner_without_create_role_lists_the_steps_left(managed, monkeypatch):
+def test_owner_without_create_role_lists_next_steps(managed, monkeypatch):
     server, dsn = managed
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
 
@@ -393,7 +393,7 @@ def test_owner_without_create_role_lists_the_steps_left(managed, monkeypatch):
         assert differing(owner) == dict.fromkeys(Role, ((), ()))
 
 
-def test_a_login_that_is_a_member_of_a_role_has_its_rights(connection, dsn):
+def test_member_of_a_role_has_its_rights(connection, dsn):
     connection.execute("CREATE ROLE pool_a LOGIN IN ROLE wakupush_exporter")
     try:
         with psycopg.connect(make_conninfo(dsn, user="pool_a"), autocommit=True) as process:

@@ -162,7 +162,7 @@ def named(server, client, content, **fields):
     }
 
 
-def test_a_long_list_is_read_in_part_and_with_the_token(server, client, full):
+def test_long_list_is_read_in_part(server, client, full):
     content, items = full
     query = load("requests")["receivers"]
     with server.context.pool.connection() as connection:
@@ -211,7 +211,7 @@ def test_a_retry_asks_again_what_its_device_wants(server, client, fields, outcom
     assert (outcome[1] is None) or server.events("failed")[-1] == (outcome[1], None)
 
 
-def test_a_device_for_contacts_only_may_renew_its_token(server, client):
+def test_contacts_only_device_may_renew_its_token(server, client):
     content = server.register(client, installation_id=PHONE, device_token="unavailable", allow_from_contacts_only=True)
     server.handle(DISPATCH, request(client, server, content))
     server.outcomes(client)

@@ -118,7 +118,7 @@ def upgraded(empty_dsn, next_release):
         yield connection
 
 
-def test_what_old_code_needs_goes_with_the_next_upgrade(upgraded, monkeypatch):
+def test_next_upgrade_removes_obsolete_objects(upgraded, monkeypatch):
     pre, post = NEXT
     assert runner.pending(upgraded) == [post]
     assert runner.due(upgraded) == []
@@ -133,7 +133,7 @@ def test_where_no_code_can_be_older_nothing_waits(empty_dsn):
         assert runner.migrate(connection, pre_only=True) == [migration.name for migration in runner.migrations()]
 
 
-def test_code_from_which_something_was_taken_is_refused(connection):
+def test_outdated_code_is_refused(connection):
     refuse_outdated(connection)
     pre, post = (migration.name for migration in NEXT)
     connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [pre])

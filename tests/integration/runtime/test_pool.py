@@ -32,7 +32,7 @@ def takes_writes(pool: ConnectionPool) -> bool:
     return True
 
 
-def test_an_ended_connection_is_replaced_before_its_use(dsn):
+def test_dead_connection_is_replaced_before_use(dsn):
     pool: ConnectionPool = open_pool(PostgresSettings(dsn=dsn, pool_size=1))
     try:
         with pool.connection() as connection:

@@ -161,7 +161,7 @@ def test_a_stranger_gets_no_password_from_flower(flower, listener):
     assert listener.received == b""
 
 
-def test_a_stranger_gets_no_password_from_flower_by_itself(flower, listener, tmp_path):
+def test_flower_shows_strangers_no_password(flower, listener, tmp_path):
     (tmp_path / "own.py").write_text("")
     with flower("?ssl_cert_reqs=required", tmp_path / "own.py") as url:
         wait_until(lambda: listener.refused > 1, timeout=120, what="it hung up")

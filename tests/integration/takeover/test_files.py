@@ -39,7 +39,7 @@ class TestFiles:
         result = run(DAEMON, "--config", "statusd/statusd.json")
         assert "its last changes are missing" in result.stderr
 
-    def test_an_encrypted_file_without_its_wal_is_warned_of(self, run, folder):
+    def test_missing_wal_of_an_encrypted_file_warns(self, run, folder):
         words = ("reference-sqlcipher.db", "--password-file", "password")
         assert "its last changes are missing" in run(*words).stderr
         (folder / "reference-sqlcipher.db-wal").touch()

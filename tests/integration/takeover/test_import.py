@@ -72,7 +72,7 @@ def test_every_row_is_what_the_reference_has(run, connection, words):
 
 
 @pytest.mark.parametrize("user", CONTENT["query_answers_of_the_reference"])
-def test_a_query_learns_what_it_learnt_from_the_reference(run, connection, user):
+def test_query_learns_the_same_as_from_the_reference(run, connection, user):
     run("reference.db")
     theirs = [
         PushNotificationQueryInfo(

@@ -31,7 +31,7 @@ def channel(server):
 
 
 @pytest.mark.parametrize("end", [Message.ack, Message.reject, Message.requeue])
-def test_unacknowledged_message_returns_and_frees_its_slot(server, channel, end):
+def test_unacknowledged_message_returns(server, channel, end):
     message = QUEUE(channel).get()
     assert not channel.qos.can_consume()
     server.kill()

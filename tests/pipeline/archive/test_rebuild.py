@@ -186,7 +186,7 @@ def test_while_a_server_is_writing(server):
     assert registrations(living) == registrations(whole)
 
 
-def test_every_column_is_rebuilt_or_what_platforms_told(connection):
+def test_every_client_column_is_rebuilt(connection):
     columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'registrations'"
     found = {name for (name,) in connection.execute(columns)}
     assert found == {*COLUMNS, "token_died_at", "suspected_at", "proven"}

@@ -114,7 +114,7 @@ def test_another_cluster_is_refused(spark, connection, dsn, make_settings):
     assert export.run(spark, settings, ignore).rows == 0
 
 
-def test_a_database_restored_to_an_earlier_time_is_refused(spark, connection, dsn, make_settings):
+def test_restored_database_is_refused(spark, connection, dsn, make_settings):
     """The numbers of the transactions that were lost are given to others, which would seem to be in the lake."""
     settings = make_settings(dsn)
     happenings.write(connection, make(30))

@@ -75,7 +75,7 @@ def test_events_and_mark_are_one_commit(lake):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["the first commit", "a later one"])
-def test_of_two_runs_that_saw_the_same_state_one_commits(lake, first):
+def test_one_of_two_concurrent_runs_commits(lake, first):
     if not first:
         append(lake, [("attempt", DAY, 0)])
     seen = lake.state()
@@ -117,14 +117,14 @@ def test_a_concurrent_commit_makes_a_commit_fail(lake, monkeypatch, other):
     assert lake.state().mark == mark(4)
 
 
-def test_a_step_that_was_not_written_whole_is_not_taken(lake):
+def test_incomplete_step_is_refused(lake):
     with pytest.raises(PipelineError, match="Postgres has 3 events of this step and 2 were written"):
         lake.append(frame(lake, [("attempt", DAY, 1), ("attempt", DAY, 2)]), lake.state(), {MARK: mark(1).text}, 3)
     assert lake.state().snapshot is None
     assert lake.state().mark is None
 
 
-def test_rows_are_in_the_order_of_users_and_else_refused(lake):
+def test_rows_out_of_user_order_are_refused(lake):
     users = [bytes([number * 37 % 251]) * 16 for number in range(200)]
     assert users != sorted(users)
     rows = frame(lake, [("queried", DAY, 1, user) for user in users]).repartition(3)
@@ -137,7 +137,7 @@ def test_rows_are_in_the_order_of_users_and_else_refused(lake):
     assert lake.state().mark == mark(1)
 
 
-def test_a_table_that_lacks_a_column_gets_it_and_its_order(lake):
+def test_missing_columns_are_added_in_order(lake):
     lake.spark.sql(f"ALTER TABLE {EVENTS} DROP COLUMN count")
     lake.spark.sql(f"ALTER TABLE {EVENTS} WRITE UNORDERED")
     lake.prepare()
@@ -182,7 +182,7 @@ def test_errors_without_damaged_files_are_unchanged(lake):
         lake.events().selectExpr("1 / (attempt - 1)").collect()
 
 
-def test_pseudonyms_are_hmac_under_the_key_of_their_period(spark):
+def test_pseudonyms_are_hmac_under_the_periods_key(spark):
     keys = {0: b"a" * 32, 1: b"b" * 32}
     days = [date(1970, 1, 1), date(1970, 1, 10), date(1970, 1, 11), date(1970, 1, 21)]
     rows = spark.createDataFrame([(day, "00ff", b"\x01" * 16) for day in days], "day DATE, trace_id STRING, key BINARY")
@@ -200,7 +200,7 @@ def test_pseudonyms_are_hmac_under_the_key_of_their_period(spark):
     assert "aaaaaaaa" not in plan
 
 
-def test_keys_last_for_their_period_and_are_gone_after_it(tmp_path):
+def test_keys_last_for_their_period(tmp_path):
     keys = Keys(tmp_path / "keys", 7)
     begin = date(1970, 1, 1) + timedelta(days=7 * 2900)
     made = keys.of([begin, begin + timedelta(days=6), begin + timedelta(days=7)], begin)

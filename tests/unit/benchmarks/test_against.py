@@ -36,7 +36,7 @@ def test_the_base_says_how_noisy_it_was():
     assert is_noisy([(measured(base), measured(1)) for base in (100, 120, 105)])
 
 
-def test_an_aim_is_met_if_the_bound_of_the_ratio_meets_it():
+def test_aim_is_met_if_the_ratios_bound_meets_it():
     met = [(measured(100.0), measured(50.0 + number, 190.0)) for number in range(10)]
     assert ratios_of_cpu(met).upper == pytest.approx(0.57)
     assert missed([SOON], {AT_ONCE: met}) == []

@@ -46,7 +46,7 @@ def opened(message):
         ([(1000, 2.0)], 10_000, 2.0),
     ],
 )
-def test_an_honest_message_costs_what_a_straight_line_says(points, at, seconds):
+def test_honest_messages_cost_linearly(points, at, seconds):
     assert Line(points).at(at) == pytest.approx(seconds)
 
 
@@ -95,7 +95,7 @@ def test_an_unfinished_flood_is_a_miss():
     assert verdicts([Result(FLOOD, stopped="waited in vain")], {"request": LINES}) == [Verdict.MISS]
 
 
-def test_junk_costs_a_key_agreement_and_opens_to_nothing(monkeypatch):
+def test_junk_costs_a_key_agreement(monkeypatch):
     agreed = []
     shared_key = PrivateKey.shared_key
     monkeypatch.setattr(PrivateKey, "shared_key", lambda self, other: agreed.append(1) or shared_key(self, other))

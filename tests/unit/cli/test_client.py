@@ -91,7 +91,7 @@ def test_exit_code_shows_missing_answers(client, code, capsys):
     assert capsys.readouterr().out
 
 
-def test_who_may_notify_stays_as_it_is_unless_it_is_told(tmp_path):
+def test_options_stay_unless_given(tmp_path):
     file = tmp_path / "alice.key"
     public_key = CliRunner().invoke(commands.app, ["keygen", str(file)]).output.strip()
     server = str(PrivateKey.generate().public_key)
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_named(key_file, arguments, text):
 @pytest.mark.parametrize(
     "arguments", [["query", USER], ["send", USER, "--chat", "c"], ["listen"], ["listen", USER, "--seconds", "1"]]
 )
-def test_a_node_that_is_down_is_said_once_and_no_password(key_file, arguments, monkeypatch):
+def test_down_node_is_reported_once_without_password(key_file, arguments, monkeypatch):
     monkeypatch.setattr(light, "FIRST_WAIT", 0.01)
     result = run("--key", key_file, "--node", "http://user:planted@127.0.0.1:1", *arguments)
     assert (result.exit_code, result.stdout) == (Exit.NODE, "")

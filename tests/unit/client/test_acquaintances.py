@@ -52,13 +52,13 @@ def tokens(known, now=0.0):
     return [way.access_token for way in known.usable(now)]
 
 
-def test_learns_from_an_advertisement_and_from_an_answer():
+def test_learns_from_advertisements_and_answers():
     assert tokens(learn(info())) == [TOKEN]
     answered = learn(info(server_key=b""), server=SERVER)
     assert [way.server for way in answered.usable(0)] == [SERVER.public_key]
 
 
-def test_a_token_sealed_for_contacts_opens_for_them_alone():
+def test_only_contacts_open_a_sealed_token():
     sealed = (bytes(40), seal(USER.shared_key(ME.public_key), TOKEN.encode()))
     listed = info(access_token="", allowed_key_list=sealed)
     assert tokens(learn(listed)) == [TOKEN]
@@ -82,7 +82,7 @@ def test_a_token_sealed_for_contacts_opens_for_them_alone():
         info(access_token="", allowed_key_list=(seal(USER.shared_key(ME.public_key), b"no uuid"),)),
     ],
 )
-def test_what_is_not_granted_or_no_token_is_not_learned(wrong):
+def test_infos_without_grant_or_token_are_ignored(wrong):
     assert learn(wrong).ways == ()
 
 
@@ -127,7 +127,7 @@ def test_a_clock_set_back_makes_knowledge_old():
     assert len(known.usable(10 * KEEP_SECONDS - 1)) == 1
 
 
-def test_a_silent_device_is_notified_beside_an_active_one():
+def test_silent_devices_are_notified_too():
     later = 2 * KEEP_SECONDS
     known = learn(info(), now=0).with_asked_at(0)
     known = learn(info(installation=DESKTOP), known=known, now=later).active(DESKTOP, later)
@@ -221,7 +221,7 @@ def test_only_the_answer_to_the_very_query_is_read():
     assert asked.take_answer(replace(good, inner=b"\xff")) == ()
 
 
-def test_a_query_names_its_users_and_its_id_is_the_servers():
+def test_query_id_matches_the_servers():
     key = PrivateKey.generate()
     asked = TokenQuery([USER.public_key, EVE.public_key], key)
     message = asked.message(bytes(32), 5)
@@ -236,7 +236,7 @@ def query_payload(message):
 
 
 @given(st.binary(max_size=200))
-def test_advertisements_of_strangers_are_read_or_refused(data):
+def test_strangers_advertisements_are_read_or_refused(data):
     try:
         infos = parse_advertisement(data)
     except Refused:

@@ -21,7 +21,7 @@ from wakupush.protocol.topics import (
 from wakupush.waku.errors import NodeUnreachable
 
 
-def test_two_questions_at_once_that_the_node_does_not_take(network, client):
+def test_two_concurrent_queries_are_refused(network, client):
     async def run():
         client.enable_sending()
         first = asyncio.create_task(client.query([FRIEND]))
@@ -83,7 +83,7 @@ def test_known_devices_are_notified_at_once(network, client, friend, monkeypatch
     asyncio.run(run())
 
 
-def test_an_unsent_query_does_not_stop_other_notifications(network, storage, friend):
+def test_unsent_query_stops_no_other_notification(network, storage, friend):
     events = []
 
     async def run():

@@ -80,7 +80,7 @@ def test_what_is_old_is_forgotten():
         assert storage.get(SEEN, "1") is None
 
 
-def test_what_cannot_be_read_says_so_without_its_content(tmp_path):
+def test_unreadable_document_hides_its_content(tmp_path):
     with SqliteFile(tmp_path / "state") as file:
         storage = file.account("a")
         storage.put(SETTINGS, "", ClientSettings())
@@ -115,7 +115,7 @@ WAY = Way(installation_id="i", server=ME.public_key, access_token="t", version=1
         (SEEN, SeenMessage()),
     ],
 )
-def test_fields_of_later_versions_are_refused_everywhere(kind, value):
+def test_fields_of_later_versions_are_refused(kind, value):
     count = len(objects(json.loads(kind.dump(value))))
     for number in range(count):
         later = json.loads(kind.dump(value))
@@ -182,7 +182,7 @@ def info(installation):
     return Info(key_hash=bytes(64), installation_id=installation, version=1, access_token="t", grant=b"g")
 
 
-def test_advertises_after_a_change_and_then_periodically():
+def test_advertises_on_change_then_periodically():
     advertiser = Advertiser(100)
     assert advertiser.due([info("me")], 1e9) is None
     advertiser.advertise_soon(10)
@@ -314,7 +314,7 @@ def test_waits_double_up_to_the_most():
     assert all(bound <= wait <= 1.2 * bound for bound, wait in zip(bounds, waits, strict=True))
 
 
-def test_a_listener_that_fails_does_not_hurt_the_others():
+def test_failing_listener_spares_the_others():
     listeners, got = Listeners(), []
     message = WakuMessage(payload=b"", content_topic="t")
     for receiver in (lambda _: 1 / 0, got.append):

@@ -97,7 +97,7 @@ def test_without_an_answer_the_same_bytes_go_again():
     assert waits[-1] >= 3600
 
 
-def test_the_wait_begins_when_the_registration_has_left():
+def test_wait_begins_when_the_registration_is_out():
     server = Server()
     client = enabled_registrar(server)
     [asking] = client.due(0.0)
@@ -108,7 +108,7 @@ def test_the_wait_begins_when_the_registration_has_left():
     assert client.has_settled()
 
 
-def test_nobody_waits_for_days_when_the_clock_is_set_back():
+def test_clock_set_back_delays_nobody_for_days():
     server = Server()
     client = enabled_registrar(server)
     assert client.due(10 * DAY)

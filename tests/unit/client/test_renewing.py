@@ -68,7 +68,7 @@ def test_only_contacts_find_the_advertised_token():
     assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
 
 
-def test_renews_weekly_with_tokens_of_two_weeks_at_most():
+def test_renews_weekly_and_tokens_every_two_weeks():
     server = Server()
     client = registered_registrar(server)
     told = [(0.0, server.stored)]

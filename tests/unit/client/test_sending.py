@@ -43,7 +43,7 @@ def answer(work, asking, *reports, signer=None, message_id=MESSAGE_ID, now=0.0):
     return work.take_answer(asking, signer or asking.server, RequestResponse(message_id, reports), now)
 
 
-def test_one_request_for_each_server_with_all_its_devices():
+def test_each_server_gets_one_request():
     work = sending(
         target(SERVERS[0]), target(SERVERS[1], user=BOB), target(SERVERS[0], user=BOB, installation="tablet")
     )

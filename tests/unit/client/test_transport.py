@@ -261,7 +261,7 @@ def test_a_lost_subscription_is_made_again(used):
     asyncio.run(run())
 
 
-def test_a_quiet_client_renews_once_and_pings_from_then_on(used):
+def test_quiet_client_renews_once_then_pings(used):
     async def run():
         node = Node()
         async with used(node, {"own"}) as running:

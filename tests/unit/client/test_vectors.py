@@ -193,7 +193,7 @@ def answers():
 
 
 @pytest.mark.parametrize("reply", answers())
-def test_every_answer_of_the_reference_server_is_opened(reply):
+def test_opens_every_answer_of_the_reference(reply):
     key = PRIVATE[reply["payload_v1"]["recipient_public_key"]]
     box = Mailbox(key)
     message = WakuMessage(payload=vectors.ciphertext_of(reply), content_topic=reply["waku_message"]["content_topic"])

@@ -98,7 +98,7 @@ def test_activity_needs_a_valid_installation_id(network, client):
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_a_contact_code_does_not_tell_servers_the_chat_key(network, storage, anonymous):
+def test_contact_code_hides_the_chat_key(network, storage, anonymous):
     code = ProtocolMessage(public_message=b"bundles with the chat key").SerializeToString()
 
     async def run():
@@ -252,7 +252,7 @@ def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypa
     assert events[0] == Unsent("OperationalError")
 
 
-def test_changes_are_advertised_before_they_are_reported(network, client):
+def test_changes_are_advertised_before_reported(network, client):
     async def run():
         async with client:
             assert await client.wait_until_advertised(0)  # nothing changed

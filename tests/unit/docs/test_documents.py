@@ -149,7 +149,7 @@ def test_state_diagram_is_that_of_the_code():
     assert sorted(drawn) == sorted(legal | begins | ends)
 
 
-def test_every_state_can_be_reached_and_left_as_it_says():
+def test_diagram_matches_the_transitions():
     assert set(TRANSITIONS) == set(DeliveryState)
     reached = {INITIAL}
     while new := {after for state in reached for after in TRANSITIONS[state]} - reached:
@@ -280,7 +280,7 @@ def _anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_an_app_needs_only_what_the_client_package_exports():
+def test_apps_need_only_the_clients_exports():
     text = (REFERENCE / "client.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"^from (wakupush\S*)", "\n".join(blocks), re.MULTILINE)) == {"wakupush.client"}

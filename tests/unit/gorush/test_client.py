@@ -150,7 +150,7 @@ def test_posts_at_the_same_time(server):
 
 @pytest.mark.parametrize("size", [1, 100])
 @pytest.mark.parametrize("ending", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
-def test_lost_post_on_a_kept_connection_is_not_repeated(server, gorush, size, ending):
+def test_lost_post_on_a_kept_connection_is_final(server, gorush, size, ending):
     server.answers = [ACCEPTED, ending, ACCEPTED]
     assert gorush.post([make("before")]).outcomes == [None]
     lost = [make(str(number)) for number in range(size)]

@@ -73,7 +73,7 @@ def test_falls_back_to_second_gorush_in_one_attempt(two, answer):
     assert posts(other) == 20
 
 
-def test_one_that_hangs_gets_no_posts_once_it_is_found_out(two):
+def test_hanging_instance_gets_no_more_posts(two):
     one, other = two
     gorush = opened(one.url, other.url, timeout=30.0)
     gorush.post([notification()])
@@ -90,7 +90,7 @@ def test_one_that_hangs_gets_no_posts_once_it_is_found_out(two):
     assert posts(one) > before
 
 
-def test_what_may_have_been_sent_is_posted_nowhere_else(two):
+def test_uncertain_post_is_not_repeated_elsewhere(two):
     one, other = two
     one.answers = [b""]  # it takes a post, and cuts the connection
     gorush = opened(one.url, other.url)

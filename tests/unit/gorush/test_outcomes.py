@@ -159,7 +159,7 @@ bodies = st.binary(max_size=60) | st.builds(
 
 
 @given(st.sampled_from([TWO_IOS, MIXED, MIXED[:1]]), st.integers(100, 999), bodies)
-def test_any_answer_gives_each_notification_one_outcome(notifications, status, body):
+def test_each_notification_has_one_outcome(notifications, status, body):
     for some_status in (200, status):
         outcomes = read_answer(notifications, some_status, body)
         assert len(outcomes) == len(notifications)

@@ -56,7 +56,7 @@ class Network:
 
 
 @pytest.mark.parametrize("nodes", [("a", "b"), NODES])
-def test_nothing_is_wrong_with_nodes_that_hear_and_speak(nodes):
+def test_working_nodes_have_no_fault(nodes):
     assert Network(*nodes).run(120) == {}
 
 
@@ -87,14 +87,14 @@ def test_a_node_that_is_down_is_neither_deaf_nor_mute():
     assert network.run(60) == {}
 
 
-def test_without_messages_of_others_nobody_is_found_out():
+def test_silence_reveals_no_fault():
     """That a canary of a is not heard by b may be either's fault."""
     network = Network("a", "b")
     network.deaf.add("b")
     assert network.run(120, messages=0) == {}
 
 
-def test_with_three_nodes_canaries_alone_tell_who_is_mute():
+def test_three_nodes_need_only_canaries():
     network = Network(*NODES)
     network.mute.add("b")
     assert network.run(120, messages=0) == {"b": NodeFault.MUTE}
@@ -127,7 +127,7 @@ def test_two_processes_on_one_cache_find_nobody_out():
     assert network.hearing.faults() == {}
 
 
-def test_what_is_kept_is_bounded_whatever_strangers_send():
+def test_memory_of_hearing_is_bounded():
     network = Network("a", "b")
     network.run(2 * int(WINDOW_SECONDS), messages=10 * COMPARED_PER_SECOND)
     assert len(network.hearing._sounds) <= (COMPARED_PER_SECOND + 1) * (WINDOW_SECONDS + 1)

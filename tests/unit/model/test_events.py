@@ -35,7 +35,7 @@ events = st.builds(
 )
 
 
-def test_what_differs_in_anything_but_waits_stays_apart():
+def test_only_events_that_differ_in_waits_merge():
     assert OTHERS.keys() == {*FIELDS} - {"count", "queue_wait", "latency"}
     different = [REFUSED, *(replace(REFUSED, **{name: value}) for name, value in OTHERS.items())]
     assert merge_alike(different) == different
@@ -75,6 +75,6 @@ def test_nothing_is_lost_or_told_twice(found):
         (EventKind.DEAD_LETTER, {"batch_size": 1}, ["dead_letter"]),
     ],
 )
-def test_an_event_tells_of_what_must_have_happened_before(kind, fields, told):
+def test_events_imply_earlier_events(kind, fields, told):
     event = Event(kind=kind, time=1.0, worker="w", trace_id="t", **fields)
     assert [str(each) for each in history(event)] == told

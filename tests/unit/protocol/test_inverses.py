@@ -101,7 +101,7 @@ def test_application_message(message_type, inner):
     assert read == application.Opened(message_type, inner, CLIENT.public_key, message_id), "no segment, no other signer"
 
 
-def test_unsigned_application_message_is_its_transports():
+def test_unsigned_message_has_the_transports_signer():
     metadata = b"\x12\x05inner\x18\x14"
     read = application.read(payload.Payload(metadata, CLIENT.public_key))
     assert read == application.Opened(20, b"inner", CLIENT.public_key, keccak256(metadata))

@@ -153,7 +153,7 @@ def test_signer_is_recovered_on_access(size):
     assert payload.decode(payload.encode(data)).signer is None
 
 
-def test_a_layer_that_nobody_can_have_signed_is_refused():
+def test_impossible_signature_is_refused():
     encoded = payload.encode(b"data", PrivateKey(SECRET))
     for r in (0, 5, secp256k1.ORDER):  # 5 is no X coordinate
         with pytest.raises(Refused) as refused:

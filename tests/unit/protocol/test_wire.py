@@ -137,7 +137,7 @@ def test_a_query_of_empty_keys_is_too_many():
     assert failure_of(query.parse_query, EMPTY_KEY * 1_000_000, most_keys=1000) is Failure.QUERY_LIMIT
 
 
-def test_a_registration_is_measured_before_it_is_parsed():
+def test_registration_is_measured_before_parsing():
     message = PushNotificationRegistration(version=1, muted_chat_list=[b""] * 1000)
     opened = partial(
         registration.open_registration,

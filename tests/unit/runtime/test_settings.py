@@ -179,7 +179,7 @@ def run(*arguments, **environment):
     return CliRunner().invoke(app, arguments, env=environment)
 
 
-def test_keygen_writes_a_private_file_and_replaces_none(tmp_path):
+def test_keygen_writes_a_new_private_file(tmp_path):
     file = tmp_path / "identity.key"
     result = run("keygen", str(file))
     assert result.exit_code == 0
@@ -433,7 +433,7 @@ def test_sentinels_are_addresses(monkeypatch, address):
         load_settings()
 
 
-def test_celery_and_our_own_clients_ask_the_same_sentinels(monkeypatch):
+def test_celery_and_clients_share_the_sentinels(monkeypatch):
     monkeypatch.setattr("wakupush.runtime.connections.redis.follow_primary", lambda *_: None)
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", '["s-0:26379", "[::1]:26380", "s-2:26379"]')

@@ -68,7 +68,7 @@ def test_absent_keys_have_the_protobuf_defaults():
 
 
 @given(st.binary(max_size=64))
-def test_base64_of_either_alphabet_with_or_without_padding(payload):
+def test_base64_of_either_alphabet_and_padding(payload):
     for encoded in (b64encode(payload).decode(), urlsafe_b64encode(payload).decode()):
         for text in (encoded, encoded.rstrip("=")):
             assert decode_message(entry(payload=text, meta=text)).payload == payload
@@ -146,7 +146,7 @@ def test_a_bad_message_does_not_spoil_its_neighbours():
     assert malformed == 2
 
 
-def test_bytes_that_are_not_utf8_spoil_only_their_message():
+def test_invalid_utf8_spoils_only_its_message():
     body = b'[{"payload":"aGk=","contentTopic":"\xff"},{"payload":"aGk=","contentTopic":"ok"}]'
     read, malformed = decode_messages(body)
     assert [message.content_topic for message in read] == ["ok"]

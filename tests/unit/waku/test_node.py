@@ -163,7 +163,7 @@ def test_an_answer_that_trickles_is_given_up(server, hasty):
         hasty.read(SHARD)
 
 
-def test_a_lost_subscription_is_not_sent_again_by_libcurl(server, node):
+def test_libcurl_does_not_repeat_a_subscription(server, node):
     server.answers = [(200, b"null"), b""]
     node.read(SHARD)
     with pytest.raises(NodeUnreachable):
@@ -171,7 +171,7 @@ def test_a_lost_subscription_is_not_sent_again_by_libcurl(server, node):
     assert [method for method, *_ in server.requests] == ["GET", "POST"]
 
 
-def test_the_reason_of_a_refusal_is_bounded_and_printable(server, node):
+def test_refusal_reason_is_bounded_and_printable(server, node):
     server.answers = [(400, b"\x1b[31m no\n\xff\x00 " + b"x" * 100_000)]
     with pytest.raises(NodeRefused) as caught:
         node.publish(SHARD, MESSAGE)

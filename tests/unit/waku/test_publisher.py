@@ -155,7 +155,7 @@ def test_threads_share_a_publisher(server, publisher):
     assert len(server.requests) == 100
 
 
-def test_what_cuts_publishing_off_leaves_nothing_under_way(server, publisher, monkeypatch):
+def test_interrupted_publishing_leaves_no_request_open(server, publisher, monkeypatch):
     """A soft time limit raises wherever the process is."""
     server.answers = [hang]
 
@@ -227,7 +227,7 @@ def test_what_both_refuse_is_refused(two):
     assert {type(error) for error in publisher.publish(messages(3))} == {NodeRefused}
 
 
-def test_hanging_node_delays_its_neighbour_only_briefly(two):
+def test_hanging_node_delays_its_neighbour_briefly(two):
     one, other, publisher = two
     one.answers = [hang]
     late = came_to("one", "late")

@@ -297,7 +297,7 @@ def test_missing_messages_are_fetched_by_parts():
     assert len(store.asked) == 8
 
 
-def test_an_oversized_page_is_asked_for_message_by_message(monkeypatch):
+def test_oversized_page_is_read_message_by_message(monkeypatch):
     monkeypatch.setattr(client_module, "ANSWER_LIMIT", 10_000)
     found = [{"messageHash": f"0x{number:064x}"} for number in range(40)]
 

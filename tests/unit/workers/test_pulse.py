@@ -17,7 +17,7 @@ def now(monkeypatch):
     return now
 
 
-def test_a_worker_without_redis_is_healthy_and_not_ready(now):
+def test_worker_without_redis_is_healthy_not_ready(now):
     noted = Pulse()
     now[0] += 1e6
     assert all(noted.healthy().values())
