@@ -116,12 +116,12 @@ class Enqueuer:
     def _shares(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without random ones that are too many, on topics where few messages are for us."""
         topics = {entry.message.content_topic for queue, entry in messages if queue is QUERY}
-        marked = unopened.marked(self.redis, sorted(topics))
+        marked_topics = unopened.marked(self.redis, sorted(topics))
         most = self.settings.topic_messages_per_minute
         limits = [
             Limit(TOPIC_MESSAGES, most, MINUTE, entry.hash, key=entry.message.content_topic)
             for queue, entry in messages
-            if queue is QUERY and entry.message.content_topic in marked
+            if queue is QUERY and entry.message.content_topic in marked_topics
         ]
         verdicts = Limiter(self.redis).ask(limits)
         held_back = {limit.message for limit, is_through in zip(limits, verdicts, strict=True) if not is_through}

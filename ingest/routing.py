@@ -46,10 +46,10 @@ class Routes:
         foreign = {entry.message.content_topic for entry in entries if entry.message.content_topic not in self.queues}
         by_topic = {topic: name for name in sorted(foreign) if (topic := topics.topic_of(name)) is not None}
         queries = {by_topic[topic] for topic in watched(list(by_topic))} if by_topic else set()
-        routed = []
+        messages = []
         for entry in entries:
             name = entry.message.content_topic
             queue = QUERY if name in queries else self.queues.get(name)
             if queue is not None:
-                routed.append((queue, entry))
-        return routed
+                messages.append((queue, entry))
+        return messages

@@ -38,7 +38,7 @@ class Audit:
     window: float
     stop: Event
     #: By shard: the end of the last comparison, in seconds since the epoch.
-    _compared: dict[str, float] = field(default_factory=dict)
+    _compared_until: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> None:
         """Audit until `stop` is set."""
@@ -75,7 +75,7 @@ class Audit:
         """
         if len(self.stores) == 1:
             return {}
-        since = max(self._compared.get(shard, 0.0), until - 2 * PERIOD_SECONDS)
+        since = max(self._compared_until.get(shard, 0.0), until - 2 * PERIOD_SECONDS)
         query = Query(
             pubsub_topic=shard,
             content_topics=self.content_topics,
@@ -87,7 +87,7 @@ class Audit:
         except NodeError as error:
             log.info("stores_not_compared", pubsub_topic=shard, error=type(error).__name__)
             return {}
-        self._compared[shard] = until
+        self._compared_until[shard] = until
         everything = set().union(*by_store.values())
         lacking = {name: len(everything - hashes) for name, hashes in by_store.items()}
         for name, count in lacking.items():

@@ -72,5 +72,5 @@ def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, w
 
 
 def _summary(tally: Tally) -> str:
-    malformed = f", {tally.malformed} unreadable" if tally.malformed else ""
-    return f"{tally.examined} examined, {tally.missing} missing, {tally.enqueued} enqueued{malformed}"
+    unreadable = f", {tally.malformed} unreadable" if tally.malformed else ""
+    return f"{tally.examined} examined, {tally.missing} missing, {tally.enqueued} enqueued{unreadable}"

@@ -112,7 +112,7 @@ class Reconciliation:
 
     def close(self) -> None:
         """Close all connections."""
-        walkers = [*(walk.walker for walk in self.recent), *(each.walker for each in self.thorough)]
+        walkers = [*(walk.walker for walk in self.recent), *(walk.walker for walk in self.thorough)]
         for store in (*(walker.store for walker in walkers), *self.audit.stores.values()):
             store.close()
         self.enqueuer.app.close()

@@ -258,7 +258,7 @@ class Walker:
         if to_fetch := [hash_ for hash_ in in_work_by_hash if messages[hash_] is None]:
             page_of_messages = self.store.fetch(query, to_fetch)
             messages |= {
-                stored.hash: stored.message for stored in page_of_messages.messages if stored.hash in in_work_by_hash
+                entry.hash: entry.message for entry in page_of_messages.messages if entry.hash in in_work_by_hash
             }
             self._note_malformed(page_of_messages.malformed, tally)
         self._note_malformed(page.malformed, tally)

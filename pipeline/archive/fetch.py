@@ -122,7 +122,7 @@ class _Walk:
 def _fetch(
     archive: Archive, walks: list[_Walk], connections: int, complete_hours: int, progress: Callable[[int, int], None]
 ) -> FetchTotals:
-    messages = failed = 0
+    messages = failures = 0
     error = None
     progress(0, len(walks))
     with ThreadPoolExecutor(connections) as threads:
@@ -134,19 +134,19 @@ def _fetch(
                 try:
                     messages += future.result()
                 except NodeError as failure:
-                    failed += 1
+                    failures += 1
                     error = error or f"{walking[future].hour.path}: {type(failure).__name__}: {failure}"
                 except OSError as failure:
                     raise PipelineError(f"the archive cannot be written: {failure.strerror}") from None
                 progress(count, len(walks))
         finally:
             threads.shutdown(cancel_futures=True)
-    malformed = sum(walk.malformed for walk in walks)
+    malformed_count = sum(walk.malformed for walk in walks)
     return FetchTotals(
         hours=len(walks),
-        failed=failed,
+        failed=failures,
         complete_before=complete_hours,
         messages=messages,
-        malformed=malformed,
+        malformed=malformed_count,
         error=error,
     )

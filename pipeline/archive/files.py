@@ -119,7 +119,7 @@ class Archive:
         partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with partial.open("wb") as stream:
-                count = _write(stream, _gathered(pages, hour.shard))
+                count = _write(stream, _row_groups(pages, hour.shard))
                 stream.flush()
                 os.fsync(stream.fileno())
             if not count:
@@ -166,7 +166,7 @@ def message_of(row: Mapping[str, object]) -> WakuMessage:
     return WakuMessage(**{name: row[name] for name in names})  # type: ignore[arg-type]  # as the schema says
 
 
-def _gathered(pages: Iterable[Mapping[bytes, WakuMessage]], shard: str) -> Iterator[list[dict[str, object]]]:
+def _row_groups(pages: Iterable[Mapping[bytes, WakuMessage]], shard: str) -> Iterator[list[dict[str, object]]]:
     """Yield the rows of pages, a row group at a time."""
     rows: list[dict[str, object]] = []
     size = 0

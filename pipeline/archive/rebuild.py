@@ -434,6 +434,6 @@ def _words(text: str) -> str:
     """Return an error text for a failure of Spark, with what to do about it if that is known."""
     if match := re.search(r"(?:LoadError|PipelineError|ModuleNotFoundError): [^\n]+", text):
         return f"an executor failed: {match[0]}"
-    if damaged := re.search(r"[^\s:?*]+\.parquet", text):
-        return f"{damaged[0]} cannot be read: delete it, and run fetch-archive again"
+    if path := re.search(r"[^\s:?*]+\.parquet", text):
+        return f"{path[0]} cannot be read: delete it, and run fetch-archive again"
     return f"Spark failed: {text.splitlines()[0]}"

@@ -184,8 +184,8 @@ def load(events: DataFrame, queue: str) -> DataFrame:
         .agg(F.sum("count").alias("attempts"), _number(F.col("attempt") > 1).alias("again"))
     )
     share = F.try_divide("messages", F.sum("messages").over(Window.partitionBy("hour")))
-    shared = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
-    return arrivals.join(entries, "hour", "left").select("second", "messages", "foreign", *shared, "batches")
+    shares = (F.coalesce(share * F.col(name), F.lit(0.0)).alias(name) for name in ("attempts", "again"))
+    return arrivals.join(entries, "hour", "left").select("second", "messages", "foreign", *shares, "batches")
 
 
 def _number(condition: Column) -> Column:

@@ -218,8 +218,8 @@ def _failures(report: WrittenReport) -> str:
             counts.setdefault(row["failure"], None)
             if row["events"] is not None:
                 counts[row["failure"]] = (counts[row["failure"]] or 0) + row["events"]
-    ranked = sorted(counts.items(), key=lambda entry: -(entry[1] or 0))[:_MOST_ROWS]
-    return bars(dict(ranked)) if ranked else "<p>Nothing.</p>"
+    ranking = sorted(counts.items(), key=lambda entry: -(entry[1] or 0))[:_MOST_ROWS]
+    return bars(dict(ranking)) if ranking else "<p>Nothing.</p>"
 
 
 def _week(report: WrittenReport) -> str:

@@ -163,7 +163,7 @@ def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
 
 
 def _of_messages(messages: DataFrame) -> DataFrame:
-    handled = F.col("queue_wait_ms") + 4
+    handled_at = F.col("queue_wait_ms") + 4
     is_ours = ~F.col("fate").isin("foreign")
     member = F.when(F.col("fate").isin("registered", "unregistered", "queried"), F.col("member"))
     platform = F.when(F.col("fate").isin("registered", "unregistered"), _platform("member"))
@@ -172,14 +172,14 @@ def _of_messages(messages: DataFrame) -> DataFrame:
         F.when(F.col("queue") == QUERY.name, Failure.QUERY_LIMIT.label).otherwise(Failure.MESSAGE_ID_MISSING.label),
     )
     whole = F.struct(F.lit("received").alias("kind"), F.col("queue_wait_ms").alias("offset_ms"))
-    outcome = F.struct(F.col("fate").alias("kind"), (handled + 1).alias("offset_ms"))
+    outcome = F.struct(F.col("fate").alias("kind"), (handled_at + 1).alias("offset_ms"))
     steps = F.array(
         whole,
-        F.when(is_ours, F.struct(F.lit("opened").alias("kind"), handled.alias("offset_ms"))),
+        F.when(is_ours, F.struct(F.lit("opened").alias("kind"), handled_at.alias("offset_ms"))),
         F.when(F.col("fate") != "request", outcome),
         F.when(
             F.col("fate").isin("registered", "unregistered", "queried", "request"),
-            F.struct(F.lit("answered").alias("kind"), (handled + 6).alias("offset_ms")),
+            F.struct(F.lit("answered").alias("kind"), (handled_at + 6).alias("offset_ms")),
         ),
     )
     step_rows = messages.withColumn("step", F.explode(F.array_compact(steps)))

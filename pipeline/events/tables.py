@@ -59,14 +59,14 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
     rows = sorted(rows, key=lambda row: (row["people"], *(row[name] for name in table.keys)))
     few = {number for number, row in enumerate(rows) if row["people"] < k}
     wholes = [whole for keys in table.wholes for whole in _agreeing(rows, keys)]
-    hidden = set(few)
+    hidden_rows = set(few)
     while revealing := {
-        min(whole - hidden) for whole in wholes if whole - hidden and _is_revealing(whole & hidden, few)
+        min(whole - hidden_rows) for whole in wholes if whole - hidden_rows and _is_revealing(whole & hidden_rows, few)
     }:
-        hidden |= revealing
+        hidden_rows |= revealing
     nothing = dict.fromkeys(("people", *table.values))
     return [
-        row | (nothing if number in hidden else {}) | {"suppressed": number in hidden}
+        row | (nothing if number in hidden_rows else {}) | {"suppressed": number in hidden_rows}
         for number, row in enumerate(rows)
     ]
 
@@ -79,9 +79,9 @@ def _agreeing(rows: list[Row], keys: tuple[str, ...]) -> list[set[int]]:
     return list(groups.values())
 
 
-def _is_revealing(hidden: set[int], few: set[int]) -> bool:
+def _is_revealing(hidden_rows: set[int], few: set[int]) -> bool:
     """Return whether the sum of a whole's hidden rows would reveal one row, or few people."""
-    return len(hidden) == 1 or (bool(hidden) and hidden <= few)
+    return len(hidden_rows) == 1 or (bool(hidden_rows) and hidden_rows <= few)
 
 
 def of_shown_hours(events: DataFrame, hours: list[Row]) -> DataFrame:
@@ -163,7 +163,7 @@ def _failures(events: DataFrame, _: int) -> DataFrame:
     return events.where("failure IS NOT NULL").groupBy("day", "kind", "failure", "platform").agg(*_counts())
 
 
-def _filtered(events: DataFrame, _: int) -> DataFrame:
+def _filter_reasons(events: DataFrame, _: int) -> DataFrame:
     return events.where(_kind("filtered")).groupBy("day", "reason").agg(*_counts())
 
 
@@ -295,7 +295,7 @@ TABLES: Final = (
         keys={"day": "date", "reason": "text"},
         values={"events": COUNT},
         wholes=(("day",),),
-        build=_filtered,
+        build=_filter_reasons,
     ),
     Table(
         name="tokens_daily",

@@ -60,9 +60,9 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> TidyTota
         taken_out = lake.remove(without) if without else 0
         forgotten = _forget(lake, keep_from(settings.retention.lake))
         with lake.naming_damage():
-            compacted = _compact(lake, today())
-        deleted = sum(_expire(lake, table) + _sweep(lake, table) for table in _tables(lake))
-    return TidyTotals(compacted=compacted, deleted=deleted, forgotten=forgotten, without=taken_out)
+            compacted_files = _compact(lake, today())
+        deleted_files = sum(_expire(lake, table) + _sweep(lake, table) for table in _tables(lake))
+    return TidyTotals(compacted=compacted_files, deleted=deleted_files, forgotten=forgotten, without=taken_out)
 
 
 def _forget(lake: Lake, before: date) -> int:

@@ -395,7 +395,7 @@ def listen(
                     _show_event(context.obj, await events.get())
         return Exit.DONE
 
-    _run(context.obj, work, interrupted=Exit.DONE, log_level="warning")
+    _run(context.obj, work, on_interrupt=Exit.DONE, log_level="warning")
 
 
 class _Session:
@@ -446,7 +446,7 @@ def _run(
     work: Callable[[_Session], Awaitable[Exit]],
     *,
     offline: bool = False,
-    interrupted: Exit = Exit.INTERRUPTED,
+    on_interrupt: Exit = Exit.INTERRUPTED,
     log_level: str = "error",
 ) -> NoReturn:
     import structlog
@@ -476,7 +476,7 @@ def _run(
     except NodeError as error:
         code = _blame_node(common, str(error))
     except KeyboardInterrupt:
-        code = interrupted
+        code = on_interrupt
     sys.exit(code)
 
 

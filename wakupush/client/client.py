@@ -285,15 +285,15 @@ class Client:
             data: of the notification, in any dialect.
             chat_ids: of the chats that are known.
         """
-        received = receiving.receive(
+        notification = receiving.receive(
             receiving.parse(data),
             [self.account],
             chat_ids,
             lambda message_id: self._storage.get(SEEN, message_id.hex()) is not None,
         )
-        if received is not None and received.message is not None:
-            self.remember(received.message.message_id)
-        return received
+        if notification is not None and notification.message is not None:
+            self.remember(notification.message.message_id)
+        return notification
 
     def remember(self, message_id: bytes) -> None:
         """Note the id (32 bytes) of a message that was received: `receive` marks a push for it as repeated."""

@@ -91,10 +91,10 @@ class EventLog:
     def append(self, entry: Mapping[str, Any]) -> None:
         """Number an event and keep it; when the log is full, the oldest is dropped."""
         self.last += 1
-        numbered = {"seq": self.last, **entry}
-        self._entries.append(numbered)
+        numbered_entry = {"seq": self.last, **entry}
+        self._entries.append(numbered_entry)
         if self._file:
-            self._file.write(json.dumps(numbered).encode() + b"\n")
+            self._file.write(json.dumps(numbered_entry).encode() + b"\n")
 
     def after(self, seq: int) -> list[dict[str, Any]]:
         """Return the kept events with a higher number."""
@@ -158,7 +158,7 @@ def control_routes(faults: list[Fault], log: EventLog, counters: Callable[[], Ma
             try:
                 faults.append(Fault(**await request.json()))
             except (TypeError, ValueError) as error:
-                names = ", ".join(each.name for each in fields(Fault) if each.init)
+                names = ", ".join(parameter.name for parameter in fields(Fault) if parameter.init)
                 return Response(f"{error}; a fault has {names}", status_code=400, media_type="text/plain")
         return JSONResponse([asdict(fault) for fault in faults])
 

@@ -128,13 +128,13 @@ def _of_platform(notifications: Sequence[Notification], platform: Platform | Non
 
 
 def _uncounted_failures(notifications: Iterable[Notification], counts: int) -> dict[Platform, Failure]:
-    expected: Counter[Platform] = Counter()
+    targets: Counter[Platform] = Counter()
     for notification in notifications:
-        expected[notification.platform] += notification.targets
-    short = expected.total() - counts
+        targets[notification.platform] += notification.targets
+    short = targets.total() - counts
     if short == 0:
         return {}
     if short < 0:
-        return dict.fromkeys(expected, Failure.GORUSH_UNREADABLE)
-    switched_off = [platform for platform, targets in expected.items() if targets == short]
-    return dict.fromkeys(switched_off if len(switched_off) == 1 else expected, Failure.GORUSH_DROPPED)
+        return dict.fromkeys(targets, Failure.GORUSH_UNREADABLE)
+    switched_off = [platform for platform, targets in targets.items() if targets == short]
+    return dict.fromkeys(switched_off if len(switched_off) == 1 else targets, Failure.GORUSH_DROPPED)

@@ -38,9 +38,17 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
         rows = _execute(connection, "page", selection, before=end, limit=limit).fetchall()
         page = [
             DeadLetter(
-                key, DeliveryState(state), Platform(platform), reason, attempts, first_seen, finished, expires, trace_id
+                key,
+                DeliveryState(state),
+                Platform(platform),
+                reason,
+                attempts,
+                first_seen,
+                finished_at,
+                expires,
+                trace_id,
             )
-            for key, state, platform, reason, attempts, first_seen, finished, expires, trace_id in rows
+            for key, state, platform, reason, attempts, first_seen, finished_at, expires, trace_id in rows
         ]
         if page:
             yield page
@@ -143,5 +151,5 @@ def compose(
         if values and all(value is not None for value in values.values())
     }
     conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in parameters)
-    merged = {key: value for values in parameters.values() for key, value in values.items()}
-    return sql.SQL(_SQL[name]).format(conditions=conditions), merged
+    columns = {key: value for values in parameters.values() for key, value in values.items()}
+    return sql.SQL(_SQL[name]).format(conditions=conditions), columns

@@ -24,7 +24,7 @@ LEDGER: Final = "ledger"
 EVENTS: Final = "delivery_events"
 ADMITTED_REQUESTS: Final = "admitted_requests"
 #: Tables with a partition for each day or week (UTC, from Monday) and one for everything else, and the days of each.
-PARTITIONED: Final = {LEDGER: 1, EVENTS: 1, ADMITTED_REQUESTS: 7}
+DAYS_PER_PARTITION: Final = {LEDGER: 1, EVENTS: 1, ADMITTED_REQUESTS: 7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def create_partitions(connection: Connection, today: date) -> None:
     Raises:
         LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
-    for table, days in PARTITIONED.items():
+    for table, days in DAYS_PER_PARTITION.items():
         for day in sorted({_first_day(today + timedelta(days=offset), days) for offset in range(-1, DAYS_AHEAD + 1)}):
             if _exists(connection, f"{table}_{day:%Y%m%d}"):
                 continue
@@ -104,7 +104,7 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
 
     Args:
         connection: in autocommit mode; each drop is a transaction of its own.
-        table: one of `PARTITIONED`.
+        table: one of `DAYS_PER_PARTITION`.
         keep: seconds for which rows are kept. Of what came in later than a day after the day of its timestamp, the
             ledger has another row in the default partition.
 

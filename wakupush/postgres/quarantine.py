@@ -55,7 +55,7 @@ def retry(
     rows = _execute(connection, "retry", selection, after, limit=CHUNK_ROWS).fetchall()
     return [
         (
-            (quarantined, hash_),
+            (quarantined_at, hash_),
             QUEUES[queue],
             Entry(
                 pubsub_topic=shard,
@@ -65,7 +65,7 @@ def retry(
                 message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
             ),
         )
-        for quarantined, hash_, queue, shard, topic, payload, timestamp, meta, first_seen in sorted(rows)
+        for quarantined_at, hash_, queue, shard, topic, payload, timestamp, meta, first_seen in sorted(rows)
     ]
 
 

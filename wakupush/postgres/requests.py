@@ -26,7 +26,7 @@ def admitted(
     """
     ids = {message_id[:REQUEST_ID_BYTES]: message_id for message_id in message_ids}
     rows = connection.execute(_SQL["admitted"], {"ids": list(ids)}).fetchall()
-    over = {ids[short] for short, *_, expired in rows if expired}
+    over = {ids[short] for short, *_, is_over in rows if is_over}
     return {
         ids[short]: RememberedRequest([flag == "1" for flag in flags], week)
         for short, week, flags, _ in rows

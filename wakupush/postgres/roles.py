@@ -116,22 +116,22 @@ def _grants(connection: Connection, role: Role) -> list[Grant]:
 def _grant(connection: Connection, role: Role, *, exact: bool) -> None:
     statements = _grants(connection, role)
     lacks, exceeds = _difference(connection, role, statements)
-    changed = {right.on for right in (lacks | exceeds if exact else lacks)}
-    for on in sorted(changed) if exact else ():
+    objects = {right.on for right in (lacks | exceeds if exact else lacks)}
+    for on in sorted(objects) if exact else ():
         connection.execute(f"REVOKE ALL ON {on} FROM {role}")
     for statement in statements:
-        if any(right.on in changed for right in statement.rights):
+        if any(right.on in objects for right in statement.rights):
             connection.execute(statement.sql)
 
 
 def _difference(connection: Connection, login: str, statements: list[Grant]) -> tuple[set[Right], set[Right]]:
     """Return which of the rights of these statements a login lacks, and which others it has, all by columns."""
-    granted = {right for statement in statements for right in statement.rights}
+    file_rights = {right for statement in statements for right in statement.rights}
     rows = connection.execute(_SQL["rights"], {"login": login}).fetchall()
     possible = {Right(*of): is_held for *of, is_held in rows}
-    needed = {right for right in possible if not granted.isdisjoint({right, right._replace(column="")})}
+    needed_rights = {right for right in possible if not file_rights.isdisjoint({right, right._replace(column="")})}
     present = {right for right, is_held in possible.items() if is_held}
-    return needed - present, present - needed
+    return needed_rights - present, present - needed_rights
 
 
 def _words(rights: Iterable[Right]) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ def keccak256(data: bytes) -> bytes:
     """Return the Keccak-256 of `data`, 32 bytes: the original Keccak padding, not that of SHA3-256."""
     # The library's own function: its hash object costs several times as much as the hash of a message.
     digest = create_string_buffer(_KECCAK_BYTES)
-    if failed := _raw_keccak_lib.keccak_oneshot(data, c_size_t(len(data)), digest, *_KECCAK_256):
-        raise AssertionError(f"Keccak-256 fails with {failed}")
+    if error := _raw_keccak_lib.keccak_oneshot(data, c_size_t(len(data)), digest, *_KECCAK_256):
+        raise AssertionError(f"Keccak-256 fails with {error}")
     return get_raw_buffer(digest)
 
 

@@ -134,10 +134,10 @@ class PrivateKey:
         Raises:
             InvalidKeyError: libsecp256k1 finds no shared secret, which does not happen with valid keys.
         """
-        shared = secp256k1.shared_x(other.point, self.secret)
-        if shared is None:
+        shared_x = secp256k1.shared_x(other.point, self.secret)
+        if shared_x is None:
             raise InvalidKeyError("the two keys share no secret")
-        return shared
+        return shared_x
 
     def sign(self, digest: bytes) -> bytes:
         """Return the recoverable signature r | s | v (65 bytes, v 0 or 1, low s, RFC 6979) of a 32 byte digest."""

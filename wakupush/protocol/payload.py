@@ -23,7 +23,7 @@ PADDED_TO = 256
 LEAST_ASYMMETRIC = ecies.OVERHEAD_BYTES + PADDED_TO
 LEAST_SYMMETRIC = SEAL_BYTES + PADDED_TO
 
-_SIZE_MASK, _SIGNED = 0b011, 0b100
+_SIZE_MASK, _SIGNATURE_FLAG = 0b011, 0b100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +70,34 @@ def encode(data: bytes, sign_with: PrivateKey | None = None) -> bytes:
     size_bytes = max(1, (len(data).bit_length() + 7) // 8)
     if size_bytes > _SIZE_MASK:
         raise ValueError("a payload holds less than 16 MiB")
-    signed = sign_with is not None
-    head = bytes([size_bytes | (_SIGNED if signed else 0)]) + len(data).to_bytes(size_bytes, "little")
-    length = len(head) + len(data) + (SIGNATURE_BYTES if signed else 0)
-    encoded = head + data + secrets.token_bytes(PADDED_TO - length % PADDED_TO)
-    return encoded + sign_with.sign(keccak256(encoded)) if sign_with is not None else encoded
+    has_signature = sign_with is not None
+    head = bytes([size_bytes | (_SIGNATURE_FLAG if has_signature else 0)]) + len(data).to_bytes(size_bytes, "little")
+    length = len(head) + len(data) + (SIGNATURE_BYTES if has_signature else 0)
+    plaintext = head + data + secrets.token_bytes(PADDED_TO - length % PADDED_TO)
+    return plaintext + sign_with.sign(keccak256(plaintext)) if sign_with is not None else plaintext
 
 
-def decode(encoded: bytes) -> Payload:
+def decode(plaintext: bytes) -> Payload:
     """Return the content of an encoded payload.
 
     Raises:
         Refused: PAYLOAD_MALFORMED, or SIGNATURE_INVALID if the layer says that it is signed.
     """
-    end, signature = len(encoded), None
+    end, signature = len(plaintext), None
     if end < 1:
         raise Refused(Failure.PAYLOAD_MALFORMED)
-    if encoded[0] & _SIGNED:
+    if plaintext[0] & _SIGNATURE_FLAG:
         end -= SIGNATURE_BYTES
         if end <= 1:
             raise Refused(Failure.PAYLOAD_MALFORMED)
-        signature = Signature(encoded[:end], encoded[end:])
+        signature = Signature(plaintext[:end], plaintext[end:])
         if not is_recoverable(signature.value):
             raise Refused(Failure.SIGNATURE_INVALID)
-    start = 1 + (encoded[0] & _SIZE_MASK)
-    stop = start + int.from_bytes(encoded[1:start], "little")
+    start = 1 + (plaintext[0] & _SIZE_MASK)
+    stop = start + int.from_bytes(plaintext[1:start], "little")
     if stop > end:
         raise Refused(Failure.PAYLOAD_MALFORMED)
-    return Payload(encoded[start:stop], signature, encoded[stop:end])
+    return Payload(plaintext[start:stop], signature, plaintext[stop:end])
 
 
 def seal_asymmetric(data: bytes, recipient: PublicKey, sign_with: PrivateKey | None = None) -> bytes:
@@ -136,7 +136,7 @@ def open_symmetric(payload: bytes, key: bytes) -> Payload:
         Refused: NOT_FOR_US, PAYLOAD_MALFORMED or SIGNATURE_INVALID.
     """
     try:
-        encoded = AESGCM(key).decrypt(payload[-NONCE_BYTES:], payload[:-NONCE_BYTES], None)
+        plaintext = AESGCM(key).decrypt(payload[-NONCE_BYTES:], payload[:-NONCE_BYTES], None)
     except (InvalidTag, ValueError):
         raise Refused(Failure.NOT_FOR_US) from None
-    return decode(encoded)
+    return decode(plaintext)

@@ -155,10 +155,10 @@ def find_token(info: Info, user: PublicKey, asker: PrivateKey) -> str | None:
     """
     if not info.allowed_key_list:
         return info.access_token if is_uuid(info.access_token) else None
-    shared = asker.shared_key(user)
+    key = asker.shared_key(user)
     for ciphertext in info.allowed_key_list:
         try:
-            token = unseal(shared, ciphertext).decode("ascii", "replace")
+            token = unseal(key, ciphertext).decode("ascii", "replace")
         except UnsealableError:
             continue
         return token if is_uuid(token) else None

@@ -57,12 +57,12 @@ def parse(data: bytes) -> Point | None:
 
 def compressed(point: Point) -> bytes:
     """Return the 33 bytes of a point."""
-    return _serialised(point, _SHORT, COMPRESSED_BYTES, lib.SECP256K1_EC_COMPRESSED)
+    return _serialise(point, _SHORT, COMPRESSED_BYTES, lib.SECP256K1_EC_COMPRESSED)
 
 
 def uncompressed(point: Point) -> bytes:
     """Return the 65 bytes of a point, ``04`` first."""
-    return _serialised(point, _LONG, UNCOMPRESSED_BYTES, lib.SECP256K1_EC_UNCOMPRESSED)
+    return _serialise(point, _LONG, UNCOMPRESSED_BYTES, lib.SECP256K1_EC_UNCOMPRESSED)
 
 
 def shared_x(point: Point, secret: bytes) -> bytes | None:
@@ -71,10 +71,10 @@ def shared_x(point: Point, secret: bytes) -> bytes | None:
     Raises:
         BaseException: a signal handler raised this during the call: `KeyboardInterrupt`, or Celery's soft time limit.
     """
-    shared = ffi.new(_X)
+    x_bytes = ffi.new(_X)
     # The plain multiplication runs in variable time, which a server's long-lived key must not use.
-    if lib.secp256k1_ecdh(_CTX, shared, point, secret, _copy_x, ffi.NULL):
-        return bytes(ffi.buffer(shared))
+    if lib.secp256k1_ecdh(_CTX, x_bytes, point, secret, _copy_x, ffi.NULL):
+        return bytes(ffi.buffer(x_bytes))
     error, _interruption.error = _interruption.error, None
     if error is not None:
         raise error
@@ -93,10 +93,10 @@ def recover(digest: bytes, signature: bytes) -> Point | None:
     """Return the key that signed a digest (32 bytes) with r | s | v (65 bytes, v 0 to 3); None if no key did."""
     if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
         return None
-    parsed, point = ffi.new(_SIGNATURE), ffi.new(_POINT)
-    if not lib.secp256k1_ecdsa_recoverable_signature_parse_compact(_CTX, parsed, signature, signature[64]):
+    native_signature, point = ffi.new(_SIGNATURE), ffi.new(_POINT)
+    if not lib.secp256k1_ecdsa_recoverable_signature_parse_compact(_CTX, native_signature, signature, signature[64]):
         return None
-    return Point(point) if lib.secp256k1_ecdsa_recover(_CTX, point, parsed, digest) else None
+    return Point(point) if lib.secp256k1_ecdsa_recover(_CTX, point, native_signature, digest) else None
 
 
 def is_recoverable(signature: bytes) -> bool:
@@ -111,7 +111,7 @@ def is_recoverable(signature: bytes) -> bool:
     return 0 < r < ORDER and 0 < s < ORDER and x < PRIME and parse(b"\2" + x.to_bytes(32, "big")) is not None
 
 
-def _serialised(point: Point, kind: Any, length: int, flags: int) -> bytes:
+def _serialise(point: Point, kind: Any, length: int, flags: int) -> bytes:
     out = ffi.new(kind)
     lib.secp256k1_ec_pubkey_serialize(_CTX, out, ffi.new(_SIZE, length), point, flags)
     return bytes(ffi.buffer(out))

@@ -2,7 +2,7 @@
 
 import re
 
-_GROUPED = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _PLAIN = re.compile(rb"[0-9a-f]{32}", re.IGNORECASE)
 
 
@@ -17,10 +17,10 @@ def is_uuid(text: str) -> bool:
         case 32:
             return _PLAIN.fullmatch(data) is not None
         case 36:
-            return _GROUPED.fullmatch(data) is not None
+            return _UUID.fullmatch(data) is not None
         case 38:
-            return _GROUPED.fullmatch(data[1:37]) is not None
+            return _UUID.fullmatch(data[1:37]) is not None
         case 45:
-            return data[:9].lower() == b"urn:uuid:" and _GROUPED.fullmatch(data[9:]) is not None
+            return data[:9].lower() == b"urn:uuid:" and _UUID.fullmatch(data[9:]) is not None
         case _:
             return False

@@ -18,7 +18,7 @@ PLAIN_FIELDS: Final = 64
 
 _VARINT, _LENGTH = 0, 2
 #: Bytes of a value by its wire type. The two ends of a group have no value; its members count as fields.
-_FIXED: Final[Mapping[int, int]] = {1: 8, 3: 0, 4: 0, 5: 4}
+_FIXED_BYTES: Final[Mapping[int, int]] = {1: 8, 3: 0, 4: 0, 5: 4}
 _MOST_VARINT_BYTES: Final = 10
 
 
@@ -57,8 +57,8 @@ def _has_more_fields(data: bytes, most: int) -> bool:
             at += length
         elif wire_type == _VARINT:
             _, at = _varint(data, at)
-        elif wire_type in _FIXED:
-            at += _FIXED[wire_type]
+        elif wire_type in _FIXED_BYTES:
+            at += _FIXED_BYTES[wire_type]
         else:
             raise DecodeError
         fields += 1

@@ -70,11 +70,11 @@ class BreakerStore:
     def read(self, platform: Platform) -> tuple[bool, bool, int, int] | None:
         """Return whether it is tripped, whether it is open, the probes under way, and the faults in a row."""
         try:
-            tripped, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(platform)))
+            tripped_at, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(platform)))
         except RedisError as error:
             _note_failure(error)
             return None
-        return tripped is not None, is_open is not None, int(probes or 0), int(faults or 0)
+        return tripped_at is not None, is_open is not None, int(probes or 0), int(faults or 0)
 
     def fault(self, platform: Platform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
         """Count a fault; return 1 if it opened the breaker, 2 if the breaker is open again.

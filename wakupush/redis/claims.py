@@ -18,7 +18,7 @@ def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:
     with redis.pipeline(transaction=True) as pipeline:
         for hash_ in hashes:
             pipeline.set(_key(hash_), b"", nx=True, ex=seconds)
-        return [bool(won) for won in pipeline.execute()]
+        return [bool(was_set) for was_set in pipeline.execute()]
 
 
 def release(redis: Redis, hashes: Iterable[bytes]) -> None:

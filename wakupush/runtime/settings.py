@@ -494,25 +494,25 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _lease_covers_a_post(self) -> Self:
-        needed = self.gorush.longest_post
-        if self.delivery.lease < needed:
+        least = self.gorush.longest_post
+        if self.delivery.lease < least:
             raise PydanticCustomError(
                 "lease",
                 "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double: WAKUPUSH_GORUSH__TIMEOUT,"
                 " WAKUPUSH_GORUSH__CONNECT_TIMEOUT and {store} s",
-                {"needed": needed, "store": STORE_SECONDS},
+                {"needed": least, "store": STORE_SECONDS},
             )
         return self
 
     @model_validator(mode="after")
     def _ledger_outlasts_the_window(self) -> Self:
-        needed = self.reconcile.window + self.reconcile.overlap
-        if self.retention.ledger < needed:
+        least = self.reconcile.window + self.reconcile.overlap
+        if self.retention.ledger < least:
             raise PydanticCustomError(
                 "ledger",
                 "WAKUPUSH_RETENTION__LEDGER must be at least {needed} s, or what reconcile finds is handled again:"
                 " WAKUPUSH_RECONCILE__WINDOW and WAKUPUSH_RECONCILE__OVERLAP",
-                {"needed": needed},
+                {"needed": least},
             )
         return self
 

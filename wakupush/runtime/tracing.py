@@ -80,8 +80,8 @@ def record(name: str, trace_id: str, begun: float, ended: float, attributes: Att
         return
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-    sampled = TraceFlags(TraceFlags.SAMPLED)
-    parent = SpanContext(int(trace_id * 2, 16), int(trace_id, 16), is_remote=True, trace_flags=sampled)
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    parent = SpanContext(int(trace_id * 2, 16), int(trace_id, 16), is_remote=True, trace_flags=flags)
     span = _Tracing.provider.get_tracer("wakupush").start_span(
         name,
         context=set_span_in_context(NonRecordingSpan(parent)),

@@ -121,8 +121,8 @@ def _wal_of(path: Path) -> Path:
 
 
 def _unlock(connection: sqlite3.Connection, password: str, kdf_iterations: int) -> None:
-    quoted = password.replace("'", "''")
-    connection.execute(f"PRAGMA key = '{quoted}'")
+    literal = password.replace("'", "''")
+    connection.execute(f"PRAGMA key = '{literal}'")
     for pragma in (*_CIPHER, f"kdf_iter = {kdf_iterations}"):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -30,7 +30,7 @@ SELECT rowid,
 FROM {REGISTRATIONS}
 WHERE rowid > :after ORDER BY rowid LIMIT {BATCH}
 """
-_CROWDED: Final = f"""
+_CROWDED_USERS: Final = f"""
 SELECT public_key FROM {REGISTRATIONS} WHERE registration IS NOT NULL AND typeof(public_key) = 'blob'
 GROUP BY public_key HAVING count(*) > ?
 """
@@ -41,7 +41,7 @@ SELECT request_digest, {", ".join(_DIGESTS)} FROM {OURS}
 WHERE public_key = ? AND installation_hash = ? AND version = ? AND registered
 """
 _GONE_OF: Final = f"SELECT installation_hash FROM {OURS} WHERE public_key = ? AND NOT registered"
-_UNREGISTERED: Final = f"""
+_UNREGISTRATIONS: Final = f"""
 SELECT public_key, installation_hash, version, request_digest FROM {OURS}
 WHERE NOT registered AND (public_key, installation_hash) > (?, ?)
 ORDER BY public_key, installation_hash LIMIT {BATCH}
@@ -53,7 +53,7 @@ def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations:
 
     One query finds the users with too many installations. A row that a running server replaces counts twice.
     """
-    before = {key: 0 for (key,) in connection.execute(_CROWDED, [most_installations])}
+    before = {key: 0 for (key,) in connection.execute(_CROWDED_USERS, [most_installations])}
     after = -(2**63)
     while True:
         batch, size = [], 0
@@ -108,7 +108,7 @@ def extra_columns(connection: sqlite3.Connection, changes: Collection[Change]) -
 def unregistrations(connection: sqlite3.Connection) -> Iterator[list[Change]]:
     """Yield the unregistrations of an export of ours in batches: their installation ids are kept as keyed hashes."""
     after = (b"", b"")
-    while page := connection.execute(_UNREGISTERED, after).fetchall():
+    while page := connection.execute(_UNREGISTRATIONS, after).fetchall():
         after = page[-1][0], page[-1][1]
         yield [
             Change(

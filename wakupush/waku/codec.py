@@ -37,7 +37,7 @@ def encode_message(message: WakuMessage) -> dict[str, str | int | bool]:
     Args:
         message: its bounds are not checked; the node refuses what exceeds them.
     """
-    encoded: dict[str, str | int | bool] = {
+    fields: dict[str, str | int | bool] = {
         "payload": b64encode(message.payload).decode(),
         "contentTopic": message.content_topic,
         "version": message.version,
@@ -45,8 +45,8 @@ def encode_message(message: WakuMessage) -> dict[str, str | int | bool]:
         "ephemeral": message.ephemeral,
     }
     if message.meta:
-        encoded["meta"] = b64encode(message.meta).decode()
-    return encoded
+        fields["meta"] = b64encode(message.meta).decode()
+    return fields
 
 
 def decode_message(obj: object, payload_limit: int = PAYLOAD_LIMIT) -> WakuMessage:
@@ -118,22 +118,22 @@ def _binary(value: object, name: str, limit: int) -> bytes:
     if not _BASE64.fullmatch(text) or (text.endswith("=") and len(text) % 4):
         raise NodeUnreadable(f"{name} is not base64")
     try:
-        decoded = b64decode(text + "=" * (-len(text) % 4))
+        data = b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error:
         raise NodeUnreadable(f"{name} is not base64") from None
-    if len(decoded) > limit:
+    if len(data) > limit:
         raise NodeUnreadable(f"{name} is longer than {limit} bytes")
-    return decoded
+    return data
 
 
 def _content_topic(value: object) -> str:
     if not isinstance(value, str) or len(value) > CONTENT_TOPIC_LIMIT:
         raise NodeUnreadable("contentTopic is not a text or too long")
     try:
-        encoded = value.encode()
+        data = value.encode()
     except UnicodeEncodeError:
         raise NodeUnreadable("contentTopic is not UTF-8") from None
-    if len(encoded) > CONTENT_TOPIC_LIMIT:
+    if len(data) > CONTENT_TOPIC_LIMIT:
         raise NodeUnreadable("contentTopic is too long")
     return value
 

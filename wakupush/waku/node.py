@@ -70,7 +70,7 @@ class WakuNode(NodeClient):
         super().__init__(url, timeout=timeout)
         self._max_read_bytes = max_read_bytes
         #: Topics to which the node is believed to be subscribed, each with a mark of when that was learned.
-        self._subscribed: dict[str, object] = {}
+        self._subscriptions: dict[str, object] = {}
         self._lock = threading.Lock()
 
     def subscribe(self, pubsub_topics: Iterable[str]) -> None:
@@ -89,13 +89,13 @@ class WakuNode(NodeClient):
             NodeRefused: nwaku does not know such a topic.
         """
         with self._lock:
-            new_topics = [topic for topic in dict.fromkeys(pubsub_topics) if topic not in self._subscribed]
+            new_topics = [topic for topic in dict.fromkeys(pubsub_topics) if topic not in self._subscriptions]
             if not new_topics:
                 return
             try:
                 self._call("/relay/v1/subscriptions", new_topics)
             finally:
-                self._subscribed.update(dict.fromkeys(new_topics, object()))
+                self._subscriptions.update(dict.fromkeys(new_topics, object()))
 
     def read(self, pubsub_topic: str) -> RelayRead:
         """Take the waiting messages of a topic out of the node, its own publications included.
@@ -109,18 +109,18 @@ class WakuNode(NodeClient):
             NodeUnreadable: what was read is lost: it is no list of messages, or has more than `ANSWER_LIMIT` bytes.
             NodeRefused: nwaku does not know such a topic.
         """
-        subscription = self._subscribed.get(pubsub_topic)
+        subscription = self._subscriptions.get(pubsub_topic)
         with self._answer(messages_path(pubsub_topic)) as (status, body):
             if status == HTTPStatus.NOT_FOUND:
                 with self._lock:
                     # Unless another thread has subscribed while this read was under way.
-                    if self._subscribed.get(pubsub_topic) is subscription:
-                        self._subscribed.pop(pubsub_topic, None)
+                    if self._subscriptions.get(pubsub_topic) is subscription:
+                        self._subscriptions.pop(pubsub_topic, None)
                 raise NotSubscribed(pubsub_topic)
             check(status, body)
             if subscription is None:
                 with self._lock:
-                    self._subscribed.setdefault(pubsub_topic, object())
+                    self._subscriptions.setdefault(pubsub_topic, object())
             return RelayRead(*decode_messages(body, self._max_read_bytes))
 
     def publish(self, pubsub_topic: str, message: WakuMessage) -> None:

@@ -65,4 +65,4 @@ def test_a_stretch_that_failed_is_compared_next_time(nodes):
         audit = Audit(stores={"one": one, "two": two}, shards=(SHARD,), content_topics=OURS, window=60.0, stop=Event())
         assert audit.compare(SHARD, time.time()) == {}
         audit.measure(SHARD)
-        assert audit._compared == {}
+        assert audit._compared_until == {}

@@ -29,7 +29,7 @@ def test_todays_rows_have_partitions(connection):
     ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
     requests.remember_over(connection, [bytes(32)])
-    for table in maintenance.PARTITIONED:
+    for table in maintenance.DAYS_PER_PARTITION:
         assert connection.execute(f"SELECT count(*) FROM {table}_default").fetchone() == (0,)
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (1,)
 
@@ -89,7 +89,7 @@ def test_partition_is_dropped_after_keep_seconds(connection, seconds):
 
 
 @pytest.mark.usefixtures("old_partitions")
-@pytest.mark.parametrize("table", maintenance.PARTITIONED)
+@pytest.mark.parametrize("table", maintenance.DAYS_PER_PARTITION)
 def test_reads_no_row_of_a_partition_it_drops(connection, table):
     day = NOW.date() - timedelta(days=8)
     if table == maintenance.ADMITTED_REQUESTS:

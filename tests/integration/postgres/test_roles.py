@@ -191,7 +191,7 @@ def test_every_statement_is_of_a_role():
 
 def test_every_table_and_function_has_rights_declared(connection):
     named = "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v')"
-    partitions = {f"{table}_default" for table in maintenance.PARTITIONED}
+    partitions = {f"{table}_default" for table in maintenance.DAYS_PER_PARTITION}
     tables = {
         name
         for (name,) in connection.execute(f"{named} AND (NOT relispartition OR relname = ANY (%s))", [[*partitions]])

@@ -47,9 +47,9 @@ class Asker:
         ]
         under_way = [self._asking[acquaintance.user] for acquaintance in to_ask if acquaintance.user in self._asking]
         groups = group(acquaintance for acquaintance in to_ask if acquaintance.user not in self._asking)
-        unanswered = await _all(self.ask(users, seconds) for users in groups)
+        users_left = await _all(self.ask(users, seconds) for users in groups)
         # A query goes out on the topic of its first user: servers that know another one may listen elsewhere.
-        alone = [user for users, unknown in zip(groups, unanswered, strict=True) if len(users) > 1 for user in unknown]
+        alone = [user for users, unknown in zip(groups, users_left, strict=True) if len(users) > 1 for user in unknown]
         await _all([*(self.ask((user,), seconds) for user in alone), *(end.wait() for end in under_way)])
 
     async def ask(self, users: tuple[PublicKey, ...], seconds: float = QUERY_SECONDS) -> set[PublicKey]:
@@ -60,7 +60,7 @@ class Asker:
         """
         query = TokenQuery(users, PrivateKey.generate())
         box = Mailbox(query.key, MOST_SEGMENTS)
-        unanswered = set(users)
+        users_left = set(users)
         end = asyncio.Event()
         self._asking.update(dict.fromkeys(users, end))
 
@@ -69,7 +69,7 @@ class Asker:
             infos = query.take_answer(content) if content is not None else ()
             for user in users:
                 if content is not None and self._book.learn(user, infos, content.signer):
-                    unanswered.discard(user)
+                    users_left.discard(user)
 
         async with AsyncExitStack() as exits:
             try:
@@ -78,14 +78,14 @@ class Asker:
                 await self._context.transport.publish(query.message(key, time.time_ns()))
                 for acquaintance in map(self._book.find, users):
                     self._book.put(acquaintance.with_asked_at(self._context.now()))
-                await self._book.changes.wait_until(lambda: not unanswered, seconds)
+                await self._book.changes.wait_until(lambda: not users_left, seconds)
             finally:
                 for user in users:
                     self._asking.pop(user, None)
                 end.set()
             # A user's other servers may answer a moment later.
             self._tasks.start(_close_later(exits.pop_all()))
-        return unanswered
+        return users_left
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -50,7 +50,7 @@ class ServiceNode:
 
     Args:
         shards: pubsub topics that are listened to, each at the cost of requests.
-        listened: content topics that a client listens to.
+        listened_topics: content topics that a client listens to.
         deliver: called with a shard and the messages that were read of it.
     """
 
@@ -58,12 +58,12 @@ class ServiceNode:
         self,
         rest: AsyncRest,
         shards: Sequence[str],
-        listened: ListenedTopics,
+        listened_topics: ListenedTopics,
         deliver: Callable[[str, Sequence[WakuMessage]], None],
     ) -> None:
         self._light = LightNode(rest)
         self._shards = shards
-        self._listened = listened
+        self._listened_topics = listened_topics
         self._deliver = deliver
         #: Topics that are to be subscribed, each with the future of its callers, and those that are subscribed.
         self._futures: dict[str, asyncio.Future[None]] = {}
@@ -132,19 +132,19 @@ class ServiceNode:
             stop=stop_after_attempt(SUBSCRIBE_ATTEMPTS),
             reraise=True,
         )
-        needed = [topic for topic in content_topics if topic in self._listened]
+        topics = [topic for topic in content_topics if topic in self._listened_topics]
         problem: NodeError | None = None
         try:
-            for shard in self._shards if needed else ():
-                await retrying(self._filtering.send, self._light.subscribe, shard, needed)
-            self._subscriptions.update(needed)
-            if needed:
+            for shard in self._shards if topics else ():
+                await retrying(self._filtering.send, self._light.subscribe, shard, topics)
+            self._subscriptions.update(topics)
+            if topics:
                 self.is_well, self._is_in_doubt = True, True
         except NodeError as error:
             problem, self.is_well, self._is_in_doubt = error, False, True
-            log.warning("filter_not_subscribed", topics=len(needed), error=str(error))
+            log.warning("filter_not_subscribed", topics=len(topics), error=str(error))
         for topic in content_topics:
-            if topic not in needed and topic in self._listened:
+            if topic not in topics and topic in self._listened_topics:
                 continue  # a caller has begun to listen since: it is among the next
             future = self._futures.pop(topic)
             if problem is None:
@@ -153,8 +153,8 @@ class ServiceNode:
                 future.set_exception(problem)
         if problem is not None:
             await asyncio.sleep(RECOVER_SECONDS)
-            for topic in needed:
-                if topic in self._listened:  # a caller was listening before
+            for topic in topics:
+                if topic in self._listened_topics:  # a caller was listening before
                     self._miss(topic)
 
     async def _tend(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -172,18 +172,18 @@ class ServiceNode:
     async def _keep_alive(self) -> None:
         if not self._subscriptions:
             return
-        needed = [topic for topic in self._subscriptions if topic in self._listened]
-        if self._is_in_doubt and 0 < len(needed) * len(self._shards) <= MOST_RENEWED:
-            await self._renew(needed)
+        topics = [topic for topic in self._subscriptions if topic in self._listened_topics]
+        if self._is_in_doubt and 0 < len(topics) * len(self._shards) <= MOST_RENEWED:
+            await self._renew(topics)
         else:
             await self._filtering.send(self._light.ping)
         self.is_well = self.is_well or not self._is_in_doubt
 
     async def _end_unused(self) -> None:
-        unused = [topic for topic in self._subscriptions if topic not in self._listened][:MOST_TOPICS]
-        self._subscriptions.difference_update(unused)
-        for shard in self._shards if unused else ():
-            await self._filtering.send(self._light.unsubscribe, shard, unused)
+        topics = [topic for topic in self._subscriptions if topic not in self._listened_topics][:MOST_TOPICS]
+        self._subscriptions.difference_update(topics)
+        for shard in self._shards if topics else ():
+            await self._filtering.send(self._light.unsubscribe, shard, topics)
 
     async def _renew(self, content_topics: list[str]) -> None:
         """Renew subscriptions. Reading goes on; if the renewal fails, the topics count as missing.
@@ -205,7 +205,7 @@ class ServiceNode:
     async def _poll(self) -> None:
         while True:
             any_messages = False
-            for content_topic in [topic for topic in self._listened if topic in self._subscriptions]:
+            for content_topic in [topic for topic in self._listened_topics if topic in self._subscriptions]:
                 for shard in self._shards:
                     try:
                         messages = await self._light.read(shard, content_topic)

@@ -72,7 +72,7 @@ class Acquaintance:
             ):
                 ways.pop(place, None)
                 ways[place] = way
-        return replace(self, ways=_bounded(ways.values()))
+        return replace(self, ways=_bound(ways.values()))
 
     def active(self, installation_id: str, at: float) -> Acquaintance:
         """Return the acquaintance with the time at which an installation was active."""
@@ -152,7 +152,7 @@ def _may(before: Way, server: PublicKey | None) -> bool:
     return bool(before.access_token) or server is not None
 
 
-def _bounded(ways: Iterable[Way]) -> tuple[Way, ...]:
+def _bound(ways: Iterable[Way]) -> tuple[Way, ...]:
     by_device: dict[str, list[Way]] = {}
     for way in sorted(ways, key=lambda way: way.learned_at, reverse=True):
         of_device = (

@@ -387,5 +387,5 @@ def _turn(enrolment: Enrolment, *, wanted: bool) -> Enrolment:
     """Return an enrolment that is wanted from now on, or no longer."""
     if enrolment.wanted == wanted:
         return enrolment
-    turned = replace(_anew(enrolment), wanted=wanted)
-    return turned if wanted or enrolment.version else replace(turned, status=Status.UNREGISTERED)
+    new_enrolment = replace(_anew(enrolment), wanted=wanted)
+    return new_enrolment if wanted or enrolment.version else replace(new_enrolment, status=Status.UNREGISTERED)

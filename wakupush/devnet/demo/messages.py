@@ -52,14 +52,16 @@ def query(asker: PrivateKey, key_hash: bytes, *others: bytes) -> WakuMessage:
     return envelopes.to_topic(asker, name, query_key(name), metadata, timestamp=time.time_ns())
 
 
-def notification(key_hash: bytes, registered: PushNotificationRegistration, **fields: Any) -> PushNotification:
+def notification(
+    key_hash: bytes, registration_message: PushNotificationRegistration, **fields: Any
+) -> PushNotification:
     """Return an item of a request that the registration admits; `fields` replace its fields."""
     return PushNotification(
         **{
-            "access_token": registered.access_token,
+            "access_token": registration_message.access_token,
             "chat_id": secrets.token_bytes(64),
             "public_key": key_hash,
-            "installation_id": registered.installation_id,
+            "installation_id": registration_message.installation_id,
             "message": secrets.token_bytes(64),
             "type": PushNotification.MESSAGE,
             "author": secrets.token_bytes(64),

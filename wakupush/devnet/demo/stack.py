@@ -27,7 +27,7 @@ from wakupush.protocol.keys import PrivateKey
 #: Static shards of the Status network.
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
 #: Variables of this process that its children keep.
-_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
 #: Seconds between the walks of reconcile: short, so that missed messages are enqueued soon.
 _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
@@ -204,7 +204,7 @@ class Stack:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of every process of the server; its connection string of Postgres is the owner's."""
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         often = {
             "WAKUPUSH_RECONCILE__PAUSE": str(_RECONCILE_PAUSE),
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),

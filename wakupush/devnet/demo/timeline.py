@@ -123,8 +123,8 @@ class _Demo:
     def ask(self, what: str, asker: PrivateKey, message: WakuMessage) -> OpenedReply:
         """Send a message and return the answer."""
         start = self.send(what, message)
-        reply, arrived = self.wait_for_reply(asker)
-        self.line(f"  ← {reply.type_name}", arrived - start)
+        reply, arrived_at = self.wait_for_reply(asker)
+        self.line(f"  ← {reply.type_name}", arrived_at - start)
         return reply
 
     def notify(
@@ -168,9 +168,9 @@ class _Demo:
         table = Table("step", "answers", "pushes", "ms", box=None)
         differ = []
         for step in conversation.steps:
-            expected = (step.raw["spec_expect"] or {}).get("replies", len(step.replies))
-            result = player.play(step, replies=expected, pushes=len(step.notifications), timeout=PATIENCE)
-            same = len(result.replies) == expected and all(
+            reply_count = (step.raw["spec_expect"] or {}).get("replies", len(step.replies))
+            result = player.play(step, replies=reply_count, pushes=len(step.notifications), timeout=PATIENCE)
+            same = len(result.replies) == reply_count and all(
                 (reply.type, reply.inner) in {(other.type, other.inner) for other in step.replies}
                 for reply in result.replies
             )

@@ -258,10 +258,10 @@ def _check(notification: Any) -> dict[str, Any]:
         return {}
     if not isinstance(notification, dict):
         raise TypeError("not an object")
-    for name, expected in _FIELD_TYPES.items():
+    for name, types in _FIELD_TYPES.items():
         value = notification.get(name)
-        if value is not None and type(value) is not expected:
-            raise TypeError(f"{name} is not {expected.__name__}")
+        if value is not None and type(value) is not types:
+            raise TypeError(f"{name} is not {types.__name__}")
     if not all(isinstance(token, str) for token in notification.get("tokens") or ()):
         raise TypeError("tokens are not strings")
     return notification
@@ -276,9 +276,9 @@ def _is_refused_by_fcm(notification: dict[str, Any]) -> bool:
 def _apns_payload_size(notification: dict[str, Any]) -> int:
     title, message = notification.get("title"), notification.get("message")
     alert = {"title": title, "body": message} if title else message
-    woken = {"content-available": 1} if notification.get("content_available") else {}
+    background = {"content-available": 1} if notification.get("content_available") else {}
     sound = {"sound": notification["sound"]} if notification.get("sound") else {}
-    payload = {"aps": {"alert": alert, **woken, **sound}, **(notification.get("data") or {})}
+    payload = {"aps": {"alert": alert, **background, **sound}, **(notification.get("data") or {})}
     return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode())
 
 

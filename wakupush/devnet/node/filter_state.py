@@ -33,13 +33,13 @@ class Bucket:
         self._burst = burst
         self._rate = rate
         self._clock = clock
-        self._tokens, self._refilled = float(burst), clock()
+        self._tokens, self._refilled_at = float(burst), clock()
 
     def admits(self) -> bool:
         """Return whether one is taken now, and count it if it is."""
         now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._refilled) * self._rate)
-        self._refilled = now
+        self._tokens = min(self._burst, self._tokens + (now - self._refilled_at) * self._rate)
+        self._refilled_at = now
         if self._tokens < 1:
             return False
         self._tokens -= 1

@@ -139,7 +139,7 @@ class ArchiveFile:
         for (
             digest,
             pubsub_topic,
-            arrived,
+            arrived_at,
             payload,
             topic,
             version,
@@ -155,7 +155,7 @@ class ArchiveFile:
                 meta=meta,
                 ephemeral=bool(ephemeral),
             )
-            yield ArchivedMessage(digest, pubsub_topic, message, arrived)
+            yield ArchivedMessage(digest, pubsub_topic, message, arrived_at)
 
     def add(self, entry: ArchivedMessage) -> None:
         """Keep a message that is not there yet."""

@@ -67,10 +67,10 @@ def wait_until(predicate: Callable[[], bool], *, timeout: float, what: str, inte
     """
     start = time.monotonic()
     while not predicate():
-        waited = time.monotonic() - start
-        if waited >= timeout:
+        seconds_waited = time.monotonic() - start
+        if seconds_waited >= timeout:
             raise WaitTimeoutError(f"waited {timeout:g} s in vain: {what}")
-        time.sleep(interval or min(max(waited / 10, 0.02), 0.2))
+        time.sleep(interval or min(max(seconds_waited / 10, 0.02), 0.2))
 
 
 def answers_http(url: str) -> bool:

@@ -26,7 +26,7 @@ PAUSE = 5.0
 #: The prefix that KEDA adds to the name of a ScaledObject.
 KEDA: Final = "keda-hpa-"
 #: Conditions that must be true: the pool can be scaled, and there are metrics to scale it by.
-NEEDED: Final = ("AbleToScale", "ScalingActive")
+NEEDED_CONDITIONS: Final = ("AbleToScale", "ScalingActive")
 
 
 class _Condition(BaseModel):
@@ -123,7 +123,7 @@ def _state(content: bytes) -> tuple[Level, str]:
     except ValidationError:
         return Level.FAULT, "the Kubernetes API answers with something else than an autoscaler"
     conditions = {condition.type: condition for condition in status.conditions or ()}
-    for kind in NEEDED:
+    for kind in NEEDED_CONDITIONS:
         if kind not in conditions:
             return Level.FAULT, f"Kubernetes does not say yet whether it is {kind}: look again in a minute"
         if conditions[kind].status != "True":

@@ -79,21 +79,21 @@ def pending(connection: Connection) -> list[Migration]:
         MigrationError: see its subclasses.
     """
     exists = connection.execute("SELECT to_regclass('schema_migrations') IS NOT NULL").fetchone()
-    applied: dict[str, str] = {}
+    checksums: dict[str, str] = {}
     if exists is not None and exists[0]:
-        applied = dict(connection.execute("SELECT name, checksum FROM schema_migrations").fetchall())
-    if alpha := [name for name in applied if int(name.split("_")[0]) < FIRST]:
+        checksums = dict(connection.execute("SELECT name, checksum FROM schema_migrations").fetchall())
+    if alpha := [name for name in checksums if int(name.split("_")[0]) < FIRST]:
         raise TooOldDatabaseError(
             f"an alpha version of wakupush made this database (its last migration is {max(alpha)}), and there is no"
             " upgrade from it: write its registrations to a file with `wakupush export reference` of that version, and"
             " take them into a new, empty database with `wakupush import reference` of this one"
         )
     for migration in migrations():
-        if applied.get(migration.name, migration.checksum) != migration.checksum:
+        if checksums.get(migration.name, migration.checksum) != migration.checksum:
             raise ChangedMigrationError(
                 f"migration {migration.name} was applied with another text: restore the file, or write a new one"
             )
-    return [migration for migration in migrations() if migration.name not in applied]
+    return [migration for migration in migrations() if migration.name not in checksums]
 
 
 def due(connection: Connection) -> list[Migration]:
