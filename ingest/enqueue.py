@@ -29,16 +29,16 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: The errors of Redis, raised directly or through Celery.
 REDIS_ERRORS = (RedisError, OperationalError)
-#: Seconds for which a Redis that did not answer in time is not asked again.
+#: Seconds for which ingest leaves a Redis alone that did not answer in time.
 LEFT_ALONE_SECONDS = 5.0
 #: Seconds by which a message's time may lie in the future. No clock that is set is so wrong, and a nwaku keeps no
 #: message that is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
 #: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
-#: Share of a queue's limit from which on new messages are dropped by chance.
+#: Share of a queue's limit from which on ingest drops new messages by chance.
 DROPPED_FROM = 0.5
-#: Seconds after which Redis is asked again how much memory it may use.
+#: Seconds after which ingest asks Redis again how much memory it may use.
 MEMORY_SECONDS = 60.0
 
 
@@ -65,11 +65,11 @@ class Enqueuer:
     draw: Callable[[], float] = random.random
     #: Failures of Redis in a row.
     _failures: int = 0
-    #: Monotonic seconds until which it is not asked.
+    #: Monotonic seconds until which ingest leaves Redis alone.
     _left_alone: float = -math.inf
-    #: Hashes of messages that were claimed and not sent, whose claims are to be given back.
+    #: Hashes of messages that were claimed and not sent; the next turn gives their claims back.
     _unsent: list[bytes] = field(default_factory=list)
-    #: Bytes that a queue may have by Redis' own limit, and the monotonic seconds of when that was asked.
+    #: Bytes that a queue may have by Redis' own limit, and when Redis said so, in monotonic seconds.
     _default_limit: tuple[int, float] = (0, -math.inf)
 
     def ours(self, entries: Iterable[Entry]) -> list[tuple[Queue, Entry]]:
@@ -79,7 +79,7 @@ class Enqueuer:
         of the ledger would be many times their size.
 
         Raises:
-            RedisError: the watched topics could not be asked for.
+            RedisError: Redis did not answer which topics are watched.
         """
         messages = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
         latest = int((time.time() + AHEAD_SECONDS) * 10**9)
@@ -130,8 +130,8 @@ class Enqueuer:
     def _within_limits(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages that fit: a queue with too many bytes drops some of its messages.
 
-        None is dropped up to a share of the limit, all at the limit, and in between chance decides: otherwise the first
-        senders would lock out all others. So each message has the same chance, and reconcile brings what was dropped.
+        Up to a share of its limit a queue drops none, at the limit all, and in between chance decides: otherwise the
+        first senders would lock out all others. Reconcile brings the dropped ones.
         """
         sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in messages})
         limit = self._limit() if sizes else 0
@@ -167,7 +167,7 @@ class Enqueuer:
     def _send(self, messages: list[tuple[Queue, Entry]]) -> int:
         """Send the messages of each kind in tasks of a bounded size; return how many messages could not be sent.
 
-        After the first failure nothing more is tried: each try can take seconds.
+        After the first failure it gives up: each try can take seconds.
         """
         now = time.time()
         parts = []

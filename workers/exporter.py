@@ -28,7 +28,7 @@ PATIENCE = 3.0
 
 
 class BacklogCollector(Collector):
-    """Reads when it is asked, so that no figure is old; unreadable sources are left out, and the gauge `up` shows it.
+    """Reads at each scrape, so that no figure is old; unreadable sources are left out, and the gauge `up` shows it.
 
     Raises:
         SettingsError: an address is not valid.

@@ -37,7 +37,7 @@ class QoS(redis.QoS):
 
 
 class Channel(redis.Channel):
-    """A channel that says so when its connection was given up.
+    """A channel that raises an error of its own when its connection is gone.
 
     A task that was under way when its connection was lost is acknowledged, or put back, on a channel without a
     connection. kombu 5.7 looks for the address there and finds None: an `AttributeError`, which ends the worker. The

@@ -1,6 +1,6 @@
 """What each of several nodes hears: which misses other people's messages, and whose canaries no other node hears.
 
-Only messages for this server are compared. Other people sent them; our own answers come back from a deaf node, too. The
+It compares only messages for this server. Other people sent them; our own answers come back from a deaf node, too. The
 number of a node's peers proves nothing, so it is not used.
 """
 
@@ -19,7 +19,7 @@ WINDOW_SECONDS: Final = 60.0
 SETTLED_SECONDS: Final = 8.0
 #: Seconds without a read that worked after which a node does not answer.
 SILENT_SECONDS: Final = 5.0
-#: Messages a second that are compared at most.
+#: The most messages to compare in a second.
 COMPARED_PER_SECOND: Final = 20
 #: Messages, or canaries, without which nothing is said about a node.
 LEAST_HEARD: Final = 5

@@ -168,7 +168,7 @@ class Poller:
         self._is_full = is_full
 
     def _note_gap(self, count: int, now: float) -> None:
-        """Log the time in which messages were left to reconcile.
+        """Log the time whose messages reconcile has to bring.
 
         Args:
             count: how many were just now; 0 ends the time.

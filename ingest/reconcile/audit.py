@@ -20,7 +20,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 PERIOD_SECONDS: Final = 300
 #: Seconds after which a Store gets no more messages of a period: nodes exchange missed ones in minutes.
 SETTLED_SECONDS: Final = 600
-#: Messages that are compared of a Store at most.
+#: The most messages of a Store to compare.
 MOST_COMPARED: Final = 100_000
 
 _NANOSECONDS: Final = 10**9
@@ -63,7 +63,7 @@ class Audit:
     def compare(self, shard: str, until: float) -> dict[str, int]:
         """Compare the Stores' messages on the server's own topics since the last time; count those that each lacks.
 
-        Messages are compared without `meta`, which a Store v1 leaves out. If a Store does not answer, this period is
+        The hashes leave out `meta`, because a Store v1 does. If a Store does not answer, this period is
         compared the next time.
 
         Args:

@@ -20,8 +20,9 @@ def run(settings: Settings, since: float | None) -> int:
 
     Args:
         settings: of `wakupush ingest reconcile`.
-        since: from when on, in seconds since the epoch; None means the whole window. Query topics are never walked
-            further back than their window. If it is given, the watermarks stay: earlier messages are skipped.
+        since: from when on, in seconds since the epoch; None means the whole window. Walks of query
+            topics never go further back than their window. If it is given, the watermarks stay, because the walks skip
+            earlier messages.
 
     Raises:
         SettingsError: there is no public key, an address is not valid, or `since` is before what the ledger remembers.

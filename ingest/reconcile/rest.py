@@ -15,7 +15,7 @@ from wakupush.runtime import metrics
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Age in seconds of a queue's oldest message above which nothing is added to it: a backlog is not a loss.
+#: Age in seconds of a queue's oldest message above which walks add nothing to it: a backlog is not a loss.
 BACKLOG_AGE = 60.0
 #: Seconds between looks at the backlog.
 LOOK_SECONDS = 0.5

@@ -84,7 +84,7 @@ class ShardProgress:
 class Thorough:
     """Walks a Store's whole window each `full_interval`, and first the time from the watermark to the recent messages.
 
-    Both positions are stored, so that a restart goes on there.
+    The database has both positions, so a restarted process goes on there.
     """
 
     walker: Walker

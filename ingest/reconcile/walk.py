@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """A walk ended before its last page, so nothing is known of its stretch."""
+    """A walk ended before its last page, so its stretch may still lack messages."""
 
 
 class Stopped(Interrupted):

@@ -10,13 +10,13 @@ from wakupush.postgres.named_sql import load
 
 _SQL = load("backlog")
 
-#: Rows of a platform that are counted at most; if there are more, this is the figure.
+#: The most rows of a platform to count; if there are more, this is the figure.
 MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBacklog:
-    """The deliveries of a platform that are not done."""
+    """The unfinished deliveries of a platform."""
 
     platform: Platform
     #: Waiting for their next attempt.

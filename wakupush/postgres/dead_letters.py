@@ -17,7 +17,7 @@ _SQL = load("dead_letters")
 KEY_BYTES: Final = 32
 #: Rows that are read or changed at once.
 CHUNK_ROWS: Final = 1000
-#: Events of one dead letter that are shown at most.
+#: The most events of one dead letter to show.
 _MOST_EVENTS: Final = 200
 
 

@@ -38,13 +38,13 @@ def remove(connection: Connection, entries: Collection[Entry]) -> None:
 
 
 def known(connection: Connection, entries: Collection[Entry]) -> set[bytes]:
-    """Return the hashes of those messages that are processed."""
+    """Return the hashes of the processed ones of these messages."""
     rows = connection.execute(_SQL["known"], {"hashes": [entry.hash for entry in entries]}).fetchall()
     return {row[0] for row in rows}
 
 
 def attempts(connection: Connection, entries: Collection[Entry]) -> dict[bytes, int]:
-    """Return how often these messages were handled alone."""
+    """Return how often a worker handled each of these messages alone."""
     return dict(connection.execute(_SQL["attempts"], {"hashes": [entry.hash for entry in entries]}).fetchall())
 
 

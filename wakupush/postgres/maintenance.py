@@ -12,9 +12,9 @@ from psycopg import Connection
 from wakupush.postgres.named_sql import load
 
 _SQL = load("maintenance")
-#: Days for which partitions are made ahead.
+#: How many days ahead partitions exist.
 DAYS_AHEAD: Final = 3
-#: Rows that are deleted in one transaction at most.
+#: The most rows to delete in one transaction.
 CHUNK_ROWS: Final = 10_000
 #: Seconds for which making or dropping partitions waits for each lock.
 LOCK_SECONDS: Final = 1

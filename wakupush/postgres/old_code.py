@@ -20,7 +20,7 @@ class OutdatedCodeError(Exception):
 
 
 def refuse_outdated(connection: Connection) -> None:
-    """Refuse to work on a schema from which something was taken that this code needs.
+    """Refuse to work on a schema that lacks something that this code needs.
 
     Args:
         connection: in autocommit mode.

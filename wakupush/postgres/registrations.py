@@ -72,7 +72,7 @@ def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int
     """Unregister installations whose device token died longer ago than this many seconds; return how many.
 
     Key hash and version stay, and no sealed registration counts as a repeat of theirs any more: only a higher version
-    brings them back. Rows that another transaction changes at the same time are left alone.
+    brings them back. It skips rows that another transaction is changing.
 
     Args:
         connection: in a transaction of its own.
@@ -111,7 +111,7 @@ def suspect(
 ) -> dict[Installation, int]:
     """Remember how often the device tokens of these versions were doubted; return how often, within so many seconds.
 
-    A token that no push ever reached is doubted only while its platform takes others.
+    A token that no push ever reached collects doubts only while its platform takes others.
     """
     rows = [
         {**asdict(installation), "version": version, "times": times}

@@ -91,7 +91,7 @@ def take_on(
     Args:
         connection: in a transaction.
         deliveries: for the caller to post once that is committed.
-        admissions: what is to be remembered, by application message id (32 bytes).
+        admissions: the requests to remember, by application message id (32 bytes).
         lease: seconds for which the deliveries are the caller's.
         time_to_live: seconds after which they expire, by the type of notification.
         at_rest: seals their contents.
@@ -137,7 +137,7 @@ def correct(connection: Connection, corrections: Mapping[bytes, RememberedReques
 
 
 def remember_over(connection: Connection, message_ids: Collection[bytes]) -> int:
-    """Remember requests for which nothing is pushed or answered any more; return how many had no row yet.
+    """Remember requests that must not be pushed or answered any more; return how many had no row yet.
 
     They waited in our own queues until they were too old, or another server handled them.
 

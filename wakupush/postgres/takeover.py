@@ -1,4 +1,4 @@
-"""Taking over from another server, or handing over to one: registrations as they are stored, and request ids."""
+"""Taking over from another server, or handing over to one: registrations as stored, and request ids."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, Final

@@ -16,7 +16,7 @@ from wakupush.model.queues import QUEUES
 
 #: Tasks of a queue that one look reads at most. Up to this number the figures are exact.
 SAMPLE: Final = 64
-#: Where kombu keeps the tasks of all queues that were taken and not acknowledged.
+#: kombu's hash of the tasks of all queues that were taken and not acknowledged.
 UNACKED: Final = "unacked"
 UNACKED_INDEX: Final = "unacked_index"
 #: Share of Redis' memory that one queue may have; the bytes of a queue if Redis' memory has no limit.

@@ -82,7 +82,7 @@ class BreakerStore:
         Args:
             most: faults in a row that open it.
             pause: seconds for which it is open then.
-            memory: seconds after which the faults in a row are forgotten.
+            memory: seconds after which the count of faults in a row starts over.
         """
         return self._run(platform, self._fault, most, _milliseconds(pause), _milliseconds(memory), int(probe))
 

@@ -12,7 +12,7 @@ from wakupush.runtime.settings import Settings
 
 #: One value for every process on the broker (the shortest one would win), above every hard time limit.
 VISIBILITY_TIMEOUT_SECONDS: Final = 120
-#: Seconds after which a task is interrupted, and after which its process is killed.
+#: Seconds after which Celery interrupts a task, and after which it kills its process.
 SOFT_TIME_LIMIT_SECONDS: Final = 60
 TIME_LIMIT_SECONDS: Final = 90
 

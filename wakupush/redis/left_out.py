@@ -1,4 +1,4 @@
-"""Which Waku nodes are left out for sending: ingest writes it, every process that publishes reads it."""
+"""The Waku nodes that senders leave out: ingest writes it, every process that publishes reads it."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ from redis import Redis, RedisError
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 KEY: Final = "wakupush:nodes:left_out"
-#: Seconds for which this holds unless it is written again. After that nothing is known, and all nodes are used.
+#: Seconds for which this holds unless it is written again. After that senders use all nodes.
 HOLDS_SECONDS: Final = 30
 #: Seconds for which a process that publishes keeps what it read.
 EXCLUDED_SECONDS: Final = 2.0

@@ -7,7 +7,7 @@ A marker says that the topics are complete. It carries Redis' run id, which a re
 random id that a wipe takes away. After either, or after a restore, the marker does not fit any more, even if that
 happened while the topics were being filled in. Then they are filled in again from Postgres. Redis keeps writes in their
 order. So if the random id is still there, topics may be missing only since they were last seen complete, and only those
-are filled in. Topics that are not needed any more do no harm.
+are filled in. Obsolete topics do no harm.
 """
 
 from collections.abc import Collection, Sequence

@@ -28,7 +28,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Connections at the same time at most, each with its thread. Those beyond wait to be accepted.
 MOST_CONNECTIONS: Final = 256
-#: Seconds within which a request has to come, its body included, and within which an answer has to be taken.
+#: Seconds for a client to send its request with the body, and again to take the answer.
 REQUEST_SECONDS: Final = 5.0
 #: Bytes of a body that are read and dropped, so that a caller that still sends gets the answer to a refused request.
 _MOST_DROPPED: Final = 1024 * 1024

@@ -57,7 +57,7 @@ def configure(settings: Settings, **context: Any) -> None:
 
 
 def is_logged(failures: int) -> bool:
-    """Return whether a failure is logged, by its number among failures of its kind in a row."""
+    """Return whether to log a failure, by its number among failures of its kind in a row."""
     return failures in {1, 5, 25} or failures % 100 == 0
 
 

@@ -6,7 +6,7 @@ from types import FrameType
 
 
 def stop_on_signals() -> Event:
-    """Return an event that is set when this process is asked to end."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = Event()
 
     def handler(_number: int, _frame: FrameType | None) -> None:

@@ -16,7 +16,7 @@ from wakupush.runtime.connections.curl import CurlHandles, curl_handle, set_cont
 from wakupush.waku.errors import AnswerTooLarge, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import check
 
-#: Bytes of an answer at most. Three times as many are in memory while it is parsed.
+#: The most bytes of an answer. Parsing takes three times as much memory.
 ANSWER_LIMIT = 64 * 1024 * 1024
 #: Bytes of an answer above which a process reads and parses only one at a time.
 LARGE_ANSWER = 4 * 1024 * 1024

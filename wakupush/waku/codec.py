@@ -30,7 +30,7 @@ _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
 
 def encode_message(message: WakuMessage) -> dict[str, str | int | bool]:
-    """Return the JSON object with which a message is published.
+    """Return the JSON object of a message, as nodes take it for publishing.
 
     Both nodes take it: standard padded base64, the timestamp in nanoseconds as an exact integer, no empty ``meta``.
 

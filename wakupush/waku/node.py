@@ -77,9 +77,9 @@ class WakuNode(NodeClient):
         """Subscribe the node to topics, once per topic and start of the node.
 
         A second subscription makes a second queue in go-waku, which delivers twice and may stop the node. So read
-        first, and subscribe when a read raises `NotSubscribed`: an earlier process may have subscribed already. Topics
-        that were subscribed, or read with success, are left out until a read raises `NotSubscribed`. So are those whose
-        subscription failed: the node may still have made it; the next read shows whether it did.
+        first, and subscribe when a read raises `NotSubscribed`: an earlier process may have subscribed already. It
+        skips topics that it has subscribed to or read with success, until a read raises `NotSubscribed`. It also skips
+        those whose subscription failed: the node may still have made it; the next read shows whether it did.
 
         Args:
             pubsub_topics: for example ``/waku/2/rs/16/32``.

@@ -25,18 +25,18 @@ from wakupush.waku.rest import check_published, messages_path
 
 #: Seconds after which publishing an answer has failed this time: its client waits 3 s.
 PUBLISH_SECONDS: Final = 2.0
-#: Largest wait in seconds before messages are published once more.
+#: Longest wait in seconds before the second try of a message.
 MOST_WAIT: Final = 0.3
-#: Nodes that each message is published on at once.
+#: The number of nodes that get each message at once.
 NODES_AT_ONCE: Final = 2
-#: Seconds for which late nodes are waited for once every message was taken: the node that took it may be mute.
+#: Seconds to wait for late nodes once some node has taken every message: the node that took it may be mute.
 LATE_SECONDS: Final = 1.0
 #: Times in a row that a node was late or unreachable, after which it rests; and seconds for which it does.
 MOST_FAILURES: Final = 2
 REST_SECONDS: Final = 5.0
 #: Bytes of an answer at most: it is "OK", or a short reason.
 ANSWER_LIMIT: Final = 64 * 1024
-#: Times that a message is tried which no node took. The usual reason is that a node closed an idle connection.
+#: How often to try a message that no node takes. The usual reason is that a node closed an idle connection.
 _TRIES: Final = 2
 #: Seconds between two checks for requests that have timed out.
 _LOOK_SECONDS: Final = 1.0
@@ -172,7 +172,7 @@ class _Post:
         self._refusals: Counter[int] = Counter()
         self._bodies: dict[int, str] = {}
         self.under_way: dict[pycurl.Curl, tuple[_NodeRequests, int, bytearray]] = {}
-        #: Monotonic seconds at which late requests are given up; None until every message was taken.
+        #: When to give up late requests, in monotonic seconds; None until every message was taken.
         self._ends: float | None = None
 
     def begin(self) -> Iterator[pycurl.Curl]:
@@ -213,7 +213,7 @@ class _Post:
         self.under_way.clear()
 
     def patience(self) -> float:
-        """Return the seconds for which something may be waited for."""
+        """Return how many seconds to wait at most."""
         return _LOOK_SECONDS if self._ends is None else max(0.0, self._ends - time.monotonic())
 
     def answers(self) -> list[NodeError | None]:

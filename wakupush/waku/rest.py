@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable
 
-#: Characters of a node's text that are kept.
+#: Characters of a node's text to keep.
 TEXT_LIMIT = 200
 
 #: Statuses with which a node judges a message. Any other failure says nothing about it.
@@ -29,7 +29,7 @@ def messages_path(pubsub_topic: str) -> str:
 
 
 def check_published(status: int, body: bytes) -> None:
-    """Check the answer to a message that was published.
+    """Check the answer to a published message.
 
     Raises:
         NodeUnreachable: try again.

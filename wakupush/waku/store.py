@@ -1,6 +1,6 @@
 """The Store of a node: the messages that went over the network while ingest was not reading.
 
-Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. A nwaku is asked by Store v3, a go-waku by Store v1:
+Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. nwaku answers Store v3, go-waku Store v1:
 its answer to the first query shows which one a node is.
 
 A Store never has: ephemeral messages; on a nwaku, messages that arrived more than 20 s off their sender's time; what is

@@ -48,7 +48,7 @@ class MigrationError(UsageError):
 
 
 class ChangedMigrationError(MigrationError):
-    """A migration that was applied has another text now: the database and the code have drifted apart."""
+    """The text of an applied migration has changed: the database and the code have drifted apart."""
 
 
 class TooOldDatabaseError(MigrationError):
@@ -73,7 +73,7 @@ def _migration(name: str, text: str) -> Migration:
 
 
 def pending(connection: Connection) -> list[Migration]:
-    """Return the migrations that have not been applied yet.
+    """Return the pending migrations.
 
     Raises:
         MigrationError: see its subclasses.

@@ -50,7 +50,7 @@ def set_content(handle: pycurl.Curl, content: bytes | None) -> None:
     """Make the next request of a handle a POST with this content, or a GET without any.
 
     If a kept connection breaks before any answer, libcurl sends the request again, unless its content comes from a
-    function: curl cannot read that twice, so a POST fails. A request that may have been sent is never repeated.
+    function: curl cannot read that twice, so a POST fails. libcurl never repeats a request that may have been sent.
     """
     if content is None:
         handle.setopt(pycurl.HTTPGET, 1)

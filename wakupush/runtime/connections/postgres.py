@@ -12,7 +12,7 @@ from psycopg_pool import ConnectionPool
 from wakupush.runtime.connections.sockets import has_input
 from wakupush.runtime.settings import PostgresSettings, SettingsError
 
-#: Seconds until a silent connection is probed, seconds between two probes, and how many there are. A host that vanished
+#: Seconds until TCP probes a silent connection, seconds between two probes, and their number. A host that vanished
 #: sends nothing, and neither does a client that waits for its answer.
 KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 #: Parameters that Postgres 14 or newer reports unasked, at the start and with the next answer after a change.

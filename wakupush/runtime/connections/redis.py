@@ -12,10 +12,9 @@ from redis.sentinel import Sentinel
 from wakupush.runtime.connections.sentinel import follow_primary
 from wakupush.runtime.settings import RedisSettings, SettingsError
 
-#: After a refusal the command is sent once more, over a new connection: the server that refused may have been the
+#: After a refusal redis-py sends the command once more, over a new connection: the refusing server may have been the
 #: primary before a failover, and the address leads to another one now. Redis 6.2 does not say READONLY in scripts, so
-#: any refusal counts. A command that was lost or late is not sent again: it may have been done, and a second try would
-#: take as long again.
+#: any refusal counts. A lost or late command is not repeated: Redis may have done it, and a second try takes as long.
 RETRY: Final = Retry(NoBackoff(), 1, supported_errors=(ResponseError,))
 
 
