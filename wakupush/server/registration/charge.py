@@ -21,8 +21,8 @@ class Charge:
     message: bytes
     #: Whether the same registration came before.
     is_repeat: bool
-    #: The message for which the first registration of its installation is counted: all of the installation in a task
-    #: share the verdict of the first one. None if something is stored of it.
+    #: The message for which the first registration of its installation is counted: it and all that come after it in a
+    #: task share the verdict. None if something is stored of it, or nothing plausible came yet.
     first: bytes | None
 
 
@@ -34,14 +34,12 @@ def charges(messages: Sequence[Message], stored: Installations, context: Context
         if not isinstance(content, OpenedRegistration):
             continue
         is_repeat = installations.is_repeat(content)
-        first = None
-        if is_repeat or _is_plausible(content, installations, context):
+        if not is_repeat and _is_plausible(content, installations, context):
             if content.installation not in stored.stored:
-                first = firsts.setdefault(content.installation, envelope)
-            if not is_repeat:
-                row = Stored(content.message.version, content.request_digest, not content.message.unregister)
-                installations.take(content.installation, row)
-        yield Charge(content, envelope, is_repeat, first)
+                firsts.setdefault(content.installation, envelope)
+            row = Stored(content.message.version, content.request_digest, not content.message.unregister)
+            installations.take(content.installation, row)
+        yield Charge(content, envelope, is_repeat, firsts.get(content.installation))
 
 
 def _is_plausible(content: OpenedRegistration, installations: Installations, context: Context) -> bool:

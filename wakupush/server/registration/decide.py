@@ -64,10 +64,10 @@ def _decide(
 ) -> Outcome:
     pseudonyms = context.identity.pseudonyms(content.installation)
     refuse = partial(_refused, message, content.client, content.request_id, context=context, pseudonyms=pseudonyms)
-    if charge.is_repeat and not verdicts.allow(REPEATS, message.entry.hash):
-        return refuse(Failure.REPEATED_TOO_OFTEN)
     if charge.first and not all(verdicts.allow(name, charge.first) for name in (FIRST_REGISTRATIONS, INSTALLATIONS)):
         return refuse(Failure.REGISTRATION_RATE_LIMIT)
+    if charge.is_repeat and not verdicts.allow(REPEATS, message.entry.hash):
+        return refuse(Failure.REPEATED_TOO_OFTEN)
     try:
         change = change_of(
             context.identity,
@@ -78,6 +78,11 @@ def _decide(
         )
     except Refused as refused:
         return refuse(refused.failure)
+    # What was not counted because of a registration that was then refused is held back: nothing passes uncounted.
+    if change is None and not charge.is_repeat:
+        return refuse(Failure.REPEATED_TOO_OFTEN)
+    if change is not None and not charge.first and content.installation not in installations.stored:
+        return refuse(Failure.REGISTRATION_RATE_LIMIT)
     entry = message.entry
     create = partial(message_event, context.task, entry, now=context.now, queue_wait=context.task.queue_wait(entry))
     if change is None:
