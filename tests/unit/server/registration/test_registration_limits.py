@@ -1,148 +1,227 @@
-"""Deciding on registrations: what is counted, and what is refused above a limit."""
+"""The limits of registrations: which ones each is counted for, and what happens above them."""
 
 import pytest
 
 from support.deciding import (
     ALICE,
-    ALLOW,
     BOB,
-    DENY,
-    GONE,
-    INTERNAL,
-    MISMATCH,
+    IDENTITY,
+    NOTHING_STORED,
     PHONE,
-    REGISTERED,
-    SUCCESS,
     TABLET,
-    V2,
     WATCH,
-    after,
-    answers,
-    decide_one,
+    context,
+    decide_registrations,
     entry,
-    facts,
-    firsts,
+    failures,
+    hold_back,
+    kinds,
     messages,
-    refused,
-    registering,
-    repeats,
-    told,
-    unregistering,
+    registration_answers,
+    registration_message,
+    stored_installations,
+    unregistration_message,
 )
-from wakupush.model.failures import Failure
-from wakupush.model.limits import FIRST_REGISTRATIONS, INSTALLATIONS, REPEATS, Verdicts
+from wakupush.model.events import EventKind
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, Limit
 from wakupush.model.queues import REGISTRATION
 from wakupush.server.engine.outcome import Outcome
-from wakupush.server.registration.decide import decide
+from wakupush.server.registration.charge import charge
+from wakupush.server.registration.installations import Installations
 
-ON_TABLET = registering(1, device=TABLET)
+SUCCESS, MISMATCH, INTERNAL = None, Answer.VERSION_MISMATCH, Answer.INTERNAL_ERROR
+V2, END2 = registration_message(2), unregistration_message(2)
+ON_TABLET, END_ON_TABLET = registration_message(1, device=TABLET), unregistration_message(2, device=TABLET)
+#: Its grant has the right length, and is not Alice's.
+WITH_WRONG_GRANT = registration_message(5, grant=bytes(65))
+
+
+def limits_of(*contents, stored=NOTHING_STORED, **limits):
+    """Return the limits that registrations of one task are counted for."""
+    return list(charge(messages(*contents), stored, context(REGISTRATION, limits=limits)))
+
+
+def first_limits(number=1, *, total=100_000, of_user=20):
+    """Return the limits of a first registration of Alice, in the envelope of a number."""
+    alice = IDENTITY.pseudonym(ALICE.public_key.key_hash).hex()
+    first = Limit(FIRST_REGISTRATIONS, total, HOUR, entry(number).hash)
+    return [first, Limit(INSTALLATIONS, of_user, HOUR, entry(number).hash, key=alice, after=first)]
+
+
+def repeat_limit(content, number=1):
+    return Limit(REPEATS, 3, MINUTE, entry(number).hash, key=content.request_digest.hex())
 
 
 @pytest.mark.parametrize(
-    ("known", "asked", "expected"),
+    ("stored", "contents", "answers"),
     [
-        ([], [registering(1), ON_TABLET], [SUCCESS, INTERNAL]),
-        ([], [registering(1), registering(1, device=TABLET, user=BOB)], [SUCCESS] * 2),
-        ([ON_TABLET], [registering(1)], [INTERNAL]),
-        ([ON_TABLET], [unregistering(2, device=TABLET), registering(1)], [SUCCESS] * 2),
-        ([ON_TABLET], [registering(1), unregistering(2, device=TABLET), registering(1)], [INTERNAL, SUCCESS, SUCCESS]),
-        ([ON_TABLET], [registering(2, device=TABLET), registering(1)], [SUCCESS, INTERNAL]),
-        ([ON_TABLET], [unregistering(1), registering(2)], [SUCCESS, INTERNAL]),
+        ([], [registration_message(1), ON_TABLET], [SUCCESS, INTERNAL]),
+        ([], [registration_message(1), registration_message(1, device=TABLET, user=BOB)], [SUCCESS] * 2),
+        ([ON_TABLET], [registration_message(1)], [INTERNAL]),
+        ([ON_TABLET], [END_ON_TABLET, registration_message(1)], [SUCCESS] * 2),
+        (
+            [ON_TABLET],
+            [registration_message(1), END_ON_TABLET, registration_message(1)],
+            [INTERNAL, SUCCESS, SUCCESS],
+        ),
+        ([ON_TABLET], [registration_message(2, device=TABLET), registration_message(1)], [SUCCESS, INTERNAL]),
+        ([ON_TABLET], [unregistration_message(1), V2], [SUCCESS, INTERNAL]),
         ([ON_TABLET], [ON_TABLET], [SUCCESS]),
-        ([GONE, ON_TABLET], [registering(3)], [INTERNAL]),
-        ([GONE], [ON_TABLET, registering(3)], [SUCCESS, INTERNAL]),
-        ([V2], [unregistering(3), unregistering(4), ON_TABLET, registering(5)], [SUCCESS, SUCCESS, SUCCESS, INTERNAL]),
-        ([V2], [unregistering(3), unregistering(3), registering(4), ON_TABLET], [SUCCESS, SUCCESS, SUCCESS, INTERNAL]),
+        ([END2, ON_TABLET], [registration_message(3)], [INTERNAL]),
+        ([END2], [ON_TABLET, registration_message(3)], [SUCCESS, INTERNAL]),
+        (
+            [V2],
+            [unregistration_message(3), unregistration_message(4), ON_TABLET, registration_message(5)],
+            [SUCCESS] * 3 + [INTERNAL],
+        ),
+        (
+            [V2],
+            [unregistration_message(3), unregistration_message(3), registration_message(4), ON_TABLET],
+            [SUCCESS] * 3 + [INTERNAL],
+        ),
     ],
 )
-def test_a_key_has_so_many_installations(known, asked, expected):
-    outcomes = decide(messages(*asked), after(*known, limits={"installations_per_key": 1}), ALLOW)
-    assert answers(outcomes) == expected
-    for outcome, answer in zip(outcomes, expected, strict=True):
+def test_installations_of_a_key_are_limited(stored, contents, answers):
+    outcomes = decide_registrations(
+        *contents, stored=stored_installations(*stored), limits={"installations_per_key": 1}
+    )
+    assert registration_answers(outcomes) == answers
+    for outcome, answer in zip(outcomes, answers, strict=True):
         if answer is INTERNAL:
-            assert told(outcome) == refused(Failure.INSTALLATION_LIMIT)
-            assert (outcome.change, outcome.limits) == (None, ())
+            assert failures(outcome) == [Failure.INSTALLATION_LIMIT] * 2
+            assert outcome.effect is None
+    assert not limits_of(ON_TABLET, stored=stored_installations(V2), installations_per_key=1)
 
 
-def test_installations_that_are_not_asked_about_count_too():
-    known = facts(REGISTRATION, counts={ALICE.public_key.key_hash: 2}, limits={"installations_per_key": 3})
-    asked = [registering(1, device=device) for device in (PHONE, TABLET)]
-    assert answers(decide(messages(*asked), known, ALLOW)) == [SUCCESS, INTERNAL]
+def test_unmentioned_installations_count_too():
+    outcomes = decide_registrations(
+        *(registration_message(1, device=device) for device in (PHONE, TABLET)),
+        stored=Installations(counts={ALICE.public_key.key_hash: 2}),
+        limits={"installations_per_key": 3},
+    )
+    assert registration_answers(outcomes) == [SUCCESS, INTERNAL]
 
 
-def counted(outcomes):
-    return [[limit.name for limit in outcome.limits] for outcome in outcomes]
+@pytest.mark.parametrize(
+    ("stored", "content", "limits"),
+    [
+        ([], registration_message(1), first_limits()),
+        ([], registration_message(2**64 - 1), first_limits()),
+        ([], unregistration_message(1), first_limits()),
+        ([], WITH_WRONG_GRANT, first_limits()),
+        ([], registration_message(0), []),
+        ([], registration_message(1, grant=b""), []),
+        ([V2], registration_message(3), []),
+        ([V2], registration_message(1), []),
+        ([V2], unregistration_message(3), []),
+        ([END2], registration_message(3), []),
+        ([V2], V2, [repeat_limit(V2)]),
+        ([END2], END2, [repeat_limit(END2)]),
+        ([registration_message(2, user=BOB), ON_TABLET], registration_message(1), first_limits()),
+    ],
+)
+def test_first_registrations_and_repeats_are_counted(stored, content, limits):
+    assert limits_of(content, stored=stored_installations(*stored)) == limits
 
 
-def test_what_registrations_are_counted_for():
-    asked = [
-        registering(1),
-        registering(1),
-        registering(2),
-        registering(1),
-        unregistering(3),
-        unregistering(3),
-        registering(4),
-        registering(0, device=TABLET),
-        unregistering(1, device=TABLET),
-        registering(2, device=TABLET),
-        registering(1, device=WATCH),
+def test_a_repeat_with_a_dead_token_is_not_counted():
+    assert limits_of(V2, stored=stored_installations(V2, token_died=True)) == []
+
+
+def test_a_task_counts_as_if_one_by_one():
+    limits = limits_of(
+        registration_message(1),
+        registration_message(1),
+        registration_message(2),
+        registration_message(1),
+        unregistration_message(3),
+        unregistration_message(3),
+        registration_message(4),
+        registration_message(0, device=TABLET),
+        unregistration_message(1, device=TABLET),
+        registration_message(2, device=TABLET),
+        registration_message(1, device=WATCH),
+    )
+    assert [(limit.name, limit.message) for limit in limits] == [
+        (name, entry(number).hash)
+        for name, number in [
+            (FIRST_REGISTRATIONS, 1),
+            (INSTALLATIONS, 1),
+            (REPEATS, 2),
+            (REPEATS, 6),
+            (FIRST_REGISTRATIONS, 9),
+            (INSTALLATIONS, 9),
+            (FIRST_REGISTRATIONS, 11),
+            (INSTALLATIONS, 11),
+        ]
     ]
-    assert counted(decide(messages(*asked), after(), ALLOW)) == [
-        [FIRST_REGISTRATIONS, INSTALLATIONS],
-        [REPEATS],
-        [],
-        [],
-        [],
-        [REPEATS],
-        [],
-        [],
-        [FIRST_REGISTRATIONS, INSTALLATIONS],
-        [],
-        [FIRST_REGISTRATIONS, INSTALLATIONS],
-    ]
 
 
-def test_the_limits_are_those_of_the_settings():
+def test_the_settings_set_the_limits():
     limits = {"first_registrations_per_hour": 5, "installations_per_key_per_hour": 7}
-    outcomes = decide(messages(registering(1), registering(1)), after(limits=limits), ALLOW)
-    assert outcomes[0].limits == firsts(entry(1), in_all=5, of_key=7)
-    assert outcomes[1].limits == (repeats(registering(1), entry(2)),)
+    content = registration_message(1)
+    assert limits_of(content, content, **limits) == [*first_limits(total=5, of_user=7), repeat_limit(content, 2)]
 
 
-@pytest.mark.parametrize("name", [FIRST_REGISTRATIONS, INSTALLATIONS])
-def test_each_of_the_limits_of_first_registrations_refuses(name):
-    [allowed] = decide(messages(registering(1)), after(), ALLOW)
-    verdicts = Verdicts({limit: limit.name != name for limit in allowed.limits})
-    outcome = decide_one(registering(1), after(), verdicts)
-    assert told(outcome) == refused(Failure.REGISTRATION_RATE_LIMIT)
-    assert outcome.limits == allowed.limits
+@pytest.mark.parametrize("limit", first_limits(), ids=lambda limit: limit.name)
+def test_each_limit_of_first_registrations_refuses(limit):
+    [outcome] = decide_registrations(registration_message(1), verdicts=hold_back(limit))
+    assert kinds(outcome) == [EventKind.RECEIVED, EventKind.OPENED, EventKind.REFUSED, EventKind.ANSWERED]
+    assert failures(outcome) == [Failure.REGISTRATION_RATE_LIMIT] * 2
+    assert (registration_answers([outcome]), outcome.effect) == ([INTERNAL], None)
 
 
-def test_one_first_registration_too_many_stays_a_first_one():
-    asked = messages(registering(1), registering(1, device=TABLET), registering(2), registering(1))
-    allowed = decide(asked, after(), ALLOW)
-    verdicts = {limit: limit.message != entry(1).hash for outcome in allowed for limit in outcome.limits}
-    outcomes = decide(asked, after(), Verdicts(verdicts, otherwise=False))
-    assert answers(outcomes) == [INTERNAL, SUCCESS, INTERNAL, INTERNAL]
-    assert [told(outcome) for outcome in outcomes] == [
-        refused(Failure.REGISTRATION_RATE_LIMIT),
-        REGISTERED,
-        refused(Failure.REGISTRATION_RATE_LIMIT),
-        refused(Failure.REGISTRATION_RATE_LIMIT),
-    ]
-    assert counted(outcomes) == [[FIRST_REGISTRATIONS, INSTALLATIONS]] * 4
-    assert [outcome.change is None for outcome in outcomes] == [True, False, True, True]
-    assert [outcome.listening is None for outcome in outcomes] == [True, False, True, True]
+def test_a_new_installation_shares_one_verdict():
+    contents = registration_message(1), ON_TABLET, V2, registration_message(1), unregistration_message(3)
+    outcomes = decide_registrations(*contents, verdicts=hold_back(*first_limits()))
+    assert registration_answers(outcomes) == [INTERNAL, SUCCESS, INTERNAL, INTERNAL, INTERNAL]
+    assert failures(outcomes[1]) == []
+    for outcome in (outcomes[0], *outcomes[2:]):
+        assert failures(outcome) == [Failure.REGISTRATION_RATE_LIMIT] * 2
+        assert outcome.effect is None
 
 
-def test_a_repeat_too_many_is_met_by_silence():
-    outcome = decide_one(V2, after(V2), DENY)
-    assert told(outcome) == refused(Failure.REPEATED_TOO_OFTEN)
-    limits = (repeats(V2, entry(1)),)
-    assert outcome == Outcome(entry=entry(1), events=outcome.events, limits=limits)
+def test_an_older_version_shares_the_verdict():
+    """Or a registration whose grant is wrong would be counted in the place of the one behind it."""
+    contents = WITH_WRONG_GRANT, registration_message(1)
+    assert limits_of(*contents) == first_limits()
+    outcomes = decide_registrations(*contents, verdicts=hold_back(*first_limits()))
+    assert registration_answers(outcomes) == [INTERNAL] * 2
+    assert registration_answers(decide_registrations(*contents)) == [Answer.MALFORMED_MESSAGE, SUCCESS]
 
 
-def test_what_is_not_counted_no_limit_refuses():
-    asked = [registering(3), unregistering(4), registering(1), registering(5)]
-    assert answers(decide(messages(*asked), after(V2), DENY)) == [SUCCESS, SUCCESS, MISMATCH, SUCCESS]
+def test_what_is_not_counted_is_not_stored():
+    """Only the one before it, which was not stored, made it look as if it need not be counted."""
+    most_one = {"installations_per_key": 1}
+    outcomes = decide_registrations(
+        registration_message(1), ON_TABLET, verdicts=hold_back(*first_limits()), limits=most_one
+    )
+    assert limits_of(registration_message(1), ON_TABLET, **most_one) == first_limits()
+    assert registration_answers(outcomes) == [INTERNAL] * 2
+    assert [outcome.effect for outcome in outcomes] == [None] * 2
+    contents = WITH_WRONG_GRANT, V2
+    assert limits_of(*contents, stored=stored_installations(V2)) == []
+    outcomes = decide_registrations(*contents, stored=stored_installations(V2))
+    assert registration_answers(outcomes) == [Answer.MALFORMED_MESSAGE, Answer.SILENCE]
+
+
+def test_repeats_of_a_first_one_share_its_verdict():
+    contents = [registration_message(1)] * 2
+    verdicts = hold_back(*first_limits(), repeat_limit(contents[0], 2))
+    assert registration_answers(decide_registrations(*contents, verdicts=verdicts)) == [INTERNAL] * 2
+
+
+def test_repeats_above_the_limit_are_silent():
+    [outcome] = decide_registrations(V2, stored=stored_installations(V2), verdicts=hold_back(repeat_limit(V2)))
+    assert kinds(outcome) == [EventKind.RECEIVED, EventKind.OPENED, EventKind.REFUSED]
+    assert failures(outcome) == [Failure.REPEATED_TOO_OFTEN]
+    assert outcome == Outcome(entry=entry(1), events=outcome.events)
+
+
+def test_a_changed_installation_is_never_held_back():
+    contents = registration_message(3), unregistration_message(4), registration_message(1), registration_message(5)
+    assert limits_of(*contents, stored=stored_installations(V2)) == []
+    verdicts = hold_back(*(limit for number in range(1, 5) for limit in first_limits(number)))
+    outcomes = decide_registrations(*contents, stored=stored_installations(V2), verdicts=verdicts)
+    assert registration_answers(outcomes) == [SUCCESS, SUCCESS, MISMATCH, SUCCESS]
