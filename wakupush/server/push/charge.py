@@ -27,10 +27,12 @@ def charge(messages: Sequence[Message], facts: RequestFacts, context: Context) -
         if before is not None or content.message_id in new:
             repeat = Limit(REPEATS, REPEATS_PER_MINUTE, MINUTE, envelope, key=content.message_id.hex())
             yield repeat
-        if content.message_id in new or content.request.too_many:
+        if content.message_id in new:
             continue  # all copies of a new request have the outcome of the first
         if before is None:
             new.add(content.message_id)
+        if content.request.too_many:
+            continue
         for position, address in enumerate(content.addresses):
             receiver = facts.receivers.get(address) if address is not None else None
             if receiver is None or receiver.target is None or (before is not None and before.succeeded[position]):
