@@ -34,9 +34,10 @@ from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import LimitSettings, PostgresSettings, RedisSettings, WakuSettings
 from wakupush.server.engine import isolation, segments
-from wakupush.server.engine.open import open_asymmetric, open_registration
+from wakupush.server.engine.open import open_asymmetric
 from wakupush.server.registration import loading
-from wakupush.server.registration.decide import Installations, change_of
+from wakupush.server.registration.installations import Installations, change_of
+from wakupush.server.registration.read import open_registration
 from wakupush.server.worker import open_worker
 
 TOPICS = "SELECT key_hash, prefixed, topic FROM query_topics ORDER BY 1, 2"

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.server import background as module
+from wakupush.server.engine import background as module
 from wakupush.server.engine.background import Followers
 
 

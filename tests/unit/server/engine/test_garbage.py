@@ -15,7 +15,8 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.engine.message import Part
-from wakupush.server.engine.open import open_asymmetric, open_registration, open_symmetric
+from wakupush.server.engine.open import open_asymmetric, open_symmetric
+from wakupush.server.registration.read import open_registration
 
 IDENTITY, STRANGER, OTHER = Identity.of(PrivateKey.generate()), PrivateKey.generate(), PrivateKey.generate()
 SERVER = IDENTITY.public_key

@@ -1,20 +1,20 @@
-"""Deciding on what is not for us, cannot be read, or is a part of a message."""
+"""Deciding on messages that are not for us, not readable, a part of one, or deferred."""
 
 from dataclasses import replace
 
 import pytest
 
-from support.deciding import ALICE, NOW, entry, facts
+from support.deciding import ALICE, NOW, context, entry, failures, kinds, messages
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Failure
-from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUERY, QUEUES
 from wakupush.protocol.segments import Segment
-from wakupush.server.engine.message import Message, Part, Postponed
+from wakupush.server.engine.message import Deferred, Malformed, Part
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.engine.unread import decide
 
 PART = Part(Segment(bytes(32), 0, 2, b"part"), ALICE.public_key)
-#: What opening an envelope, or putting its segments together, ends with.
+#: How opening an envelope, or putting its segments together, fails.
 UNREADABLE = [
     Failure.PAYLOAD_MALFORMED,
     Failure.SIGNATURE_INVALID,
@@ -26,6 +26,11 @@ UNREADABLE = [
 ]
 
 
+def decide_one(content, queue=DISPATCH, **fields):
+    [message] = messages(content, **fields)
+    return decide(message, context(queue))
+
+
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=lambda queue: queue.name)
 @pytest.mark.parametrize(
     ("content", "kind"),
@@ -35,34 +40,42 @@ UNREADABLE = [
         *((failure, EventKind.REFUSED) for failure in UNREADABLE),
     ],
 )
-def test_what_is_not_read_is_told_of_and_met_by_silence(queue, content, kind):
-    known = facts(queue)
+def test_an_unread_message_is_silent(queue, content, kind):
+    task = context(queue).task
     failure = content if isinstance(content, Failure) else None
     events = (
-        replace(message_event(known.task, entry(1), EventKind.RECEIVED, NOW), queue_wait=2.0),
-        message_event(known.task, entry(1), kind, NOW, failure=failure),
+        replace(message_event(task, entry(1), EventKind.RECEIVED, NOW), queue_wait=2.0),
+        message_event(task, entry(1), kind, NOW, failure=failure),
     )
     if kind is EventKind.FOREIGN:
         events = tuple(replace(event, trace_id=None) for event in events)
-    keep = content if isinstance(content, Part) else None
-    assert decide(Message(entry(1), content), content, known) == Outcome(entry=entry(1), events=events, keep=keep)
+    waiting_part = content if isinstance(content, Part) else None
+    assert decide_one(content, queue) == Outcome(entry=entry(1), events=events, waiting_part=waiting_part)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Failure.INNER_MALFORMED, Failure.MESSAGE_ID_MISSING, Failure.QUERY_LIMIT, Failure.QUERY_WITHOUT_KEYS],
+)
+def test_malformed_content_is_silent(failure):
+    outcome = decide_one(Malformed(failure), last_part=PART)
+    assert outcome == Outcome(entry=entry(1), events=outcome.events, last_part=PART)
+    assert kinds(outcome) == [EventKind.RECEIVED, EventKind.OPENED, EventKind.REFUSED]
+    assert failures(outcome) == [failure]
 
 
 @pytest.mark.parametrize("failure", [Failure.NOT_FOR_US, *UNREADABLE])
-def test_parts_that_make_nothing_are_forgotten(failure):
-    outcome = decide(Message(entry(1), failure, PART), failure, facts(REGISTRATION))
-    assert (outcome.keep, outcome.forget) == (None, PART)
+def test_parts_of_an_unreadable_message_end(failure):
+    outcome = decide_one(failure, last_part=PART)
+    assert (outcome.waiting_part, outcome.last_part) == (None, PART)
 
 
-def test_what_is_old_and_not_read_is_not_said_to_be_too_old():
-    old = Message(entry(1, seen=NOW - 10_000), Failure.PAYLOAD_MALFORMED)
-    assert [event.kind for event in decide(old, old.content, facts(DISPATCH)).events] == [
-        EventKind.RECEIVED,
-        EventKind.REFUSED,
-    ]
+@pytest.mark.parametrize("content", [Failure.PAYLOAD_MALFORMED, Malformed(Failure.INNER_MALFORMED)])
+def test_unread_messages_do_not_expire(content):
+    assert kinds(decide_one(content, seen=NOW - 10_000))[-1] is EventKind.REFUSED
 
 
-@pytest.mark.parametrize("postponed", [Postponed(for_key=True), Postponed(for_key=False)])
-def test_what_waits_has_not_happened_yet(postponed):
-    outcome = decide(Message(entry(1), postponed, PART), postponed, facts(QUERY))
-    assert outcome == Outcome(entry=entry(1), events=(), postponed=postponed)
+@pytest.mark.parametrize("deferred", [Deferred(for_key=True), Deferred(for_key=False)])
+def test_a_deferred_message_has_no_event(deferred):
+    outcome = decide_one(deferred, QUERY, last_part=PART)
+    assert outcome == Outcome(entry=entry(1), events=(), deferred=deferred)

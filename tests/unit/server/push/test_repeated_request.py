@@ -1,138 +1,143 @@
-"""Deciding on push requests that come again, and on answers that turned out wrong."""
+"""Deciding on push requests that come again, and correcting answers that became wrong."""
 
 from dataclasses import replace
 
 import pytest
 
 from support.deciding import (
-    ALLOW,
     BOB,
     CAROL,
-    INTERNAL,
-    MENTION,
-    NOT_REGISTERED,
+    FILTERED_ITEM,
     NOW,
-    SUCCESS,
     TABLET,
-    WRONG,
-    WRONG_TOKEN,
-    asking,
-    charge,
+    WRONG_ITEM,
+    admitted_keys,
+    context,
+    decide_requests,
+    delivery_keys,
     entry,
+    failures,
+    hold_back,
     item,
-    keys,
-    known,
-    messages,
-    pushed,
-    reports,
-    told,
+    kinds,
+    push_request,
+    request_answers,
 )
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.events import EventKind, message_event
-from wakupush.model.failures import Failure
-from wakupush.model.limits import MINUTE, REPEATS, Limit, Verdicts
-from wakupush.server.engine.message import RefusedContent
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.limits import MINUTE, REPEATS, Limit
+from wakupush.model.queues import DISPATCH
 from wakupush.server.engine.outcome import Outcome
-from wakupush.server.push.decide import corrected, decide
+from wakupush.server.push.correct import CorrectedRequest, correct
+
+SUCCESS, WRONG_TOKEN, NOT_REGISTERED = None, Answer.WRONG_TOKEN, Answer.NOT_REGISTERED
+INTERNAL = Answer.INTERNAL_ERROR
+ANSWERED = [EventKind.RECEIVED, EventKind.OPENED, EventKind.ANSWERED]
+REFUSED = [EventKind.RECEIVED, EventKind.OPENED, EventKind.REFUSED]
+LATER = context(DISPATCH, now=NOW + 1)
 
 
-def test_twins_are_answered_alike_and_pushed_once():
-    asked = asking(item(), WRONG, item(type=MENTION))
-    first, second = decide(messages(asked, asked), known(), ALLOW)
-    assert reports(first) == reports(second) == [SUCCESS, WRONG_TOKEN, SUCCESS]
-    assert (pushed(first), pushed(second)) == (keys(item()), [])
-    assert second.request == first.request  # so a post that fails corrects both
-    assert second.reply == first.reply
-    assert told(second) == ["received", "opened", "answered: wrong_token"]
-    assert REPEATS not in {limit.name for limit in first.limits}
-    assert second.limits == (repeats(asked, 2),)
+def repeat_limit(number):
+    return Limit(REPEATS, 3, MINUTE, entry(number).hash)
 
 
-def test_copies_in_one_task_are_limited_as_repeats():
-    asked = asking(item())
-    verdicts = Verdicts({repeats(asked, 2): True, repeats(asked, 3): False})
-    outcomes = decide(messages(asked, asked, asked), known(), verdicts)
+def test_copies_are_answered_alike_and_pushed_once():
+    request = push_request(item(), WRONG_ITEM, FILTERED_ITEM)
+    first, second = decide_requests(request, request)
+    assert request_answers(first) == request_answers(second) == [SUCCESS, WRONG_TOKEN, SUCCESS]
+    assert (admitted_keys(first), admitted_keys(second)) == (delivery_keys(item()), [])
+    assert second.effect == replace(first.effect, admissions=())  # so a post that fails corrects both
+    assert (second.reply, second.pushes) == (first.reply, first.pushes)
+    assert (kinds(second), failures(second)) == (ANSWERED, [Failure.WRONG_TOKEN])
+
+
+@pytest.mark.parametrize("too_many", [False, True])
+def test_copies_in_one_task_are_limited_as_repeats(too_many):
+    request = push_request(item(), too_many=too_many)
+    outcomes = decide_requests(request, request, request, verdicts=hold_back(repeat_limit(3)))
     assert [outcome.reply is None for outcome in outcomes] == [False, False, True]
-    assert told(outcomes[2]) == ["received", "opened", "refused: repeated_too_often"]
+    assert (kinds(outcomes[2]), failures(outcomes[2])) == (REFUSED, [Failure.REPEATED_TOO_OFTEN])
 
 
 def test_each_sender_of_an_unsigned_request_is_answered():
-    outcomes = decide(messages(asking(item()), asking(item(), sender=CAROL), asking(item())), known(), ALLOW)
-    assert [outcome.reply.recipient for outcome in outcomes] == [each.public_key for each in (BOB, CAROL, BOB)]
-    assert [len(outcome.admissions) for outcome in outcomes] == [1, 0, 0]
+    outcomes = decide_requests(push_request(item()), push_request(item(), sender=CAROL), push_request(item()))
+    assert [outcome.reply.recipient for outcome in outcomes] == [user.public_key for user in (BOB, CAROL, BOB)]
+    assert [len(outcome.effect.admissions) for outcome in outcomes] == [1, 0, 0]
 
 
 def test_requests_with_the_same_notification_push_once():
-    asked = [asking(item(), message_id=b"same"), asking(item(), WRONG, message_id=b"same", number=2)]
-    first, second = decide(messages(*asked), known(), ALLOW)
-    assert (len(first.admissions), len(second.admissions)) == (1, 0)
-    assert reports(second) == [SUCCESS, WRONG_TOKEN]
-    assert second.request.delivery_keys == (*first.request.delivery_keys, None)
+    first, second = decide_requests(
+        push_request(item(), message_id=b"same"), push_request(item(), WRONG_ITEM, message_id=b"same", number=2)
+    )
+    assert (len(first.effect.admissions), len(second.effect.admissions)) == (1, 0)
+    assert request_answers(second) == [SUCCESS, WRONG_TOKEN]
+    assert second.effect.delivery_keys == (*first.effect.delivery_keys, None)
 
 
-def before(*succeeded):
-    return known(admitted={asking().message_id: RememberedRequest(succeeded)})
+def remembered(*succeeded):
+    return {push_request().message_id: RememberedRequest(succeeded)}
 
 
-def test_only_what_failed_before_is_tried_anew():
-    asked = asking(item(), item(device=TABLET), WRONG, item(CAROL))
-    [outcome] = decide(messages(asked), before(True, False, False, True), ALLOW)
-    assert reports(outcome) == [SUCCESS, SUCCESS, WRONG_TOKEN, SUCCESS]
-    assert pushed(outcome) == keys(item(device=TABLET))
-    assert outcome.request.delivery_keys == (None, *keys(item(device=TABLET)), None, None)
-    assert told(outcome) == ["received", "opened", "refused: wrong_token", "answered: wrong_token"]
-    assert outcome.limits[0] == repeats(asked, 1)
+def test_only_items_that_failed_are_tried_again():
+    request = push_request(item(), item(device=TABLET), WRONG_ITEM, item(CAROL))
+    [outcome] = decide_requests(request, admitted=remembered(True, False, False, True))
+    assert request_answers(outcome) == [SUCCESS, SUCCESS, WRONG_TOKEN, SUCCESS]
+    assert admitted_keys(outcome) == delivery_keys(item(device=TABLET))
+    assert outcome.effect.delivery_keys == (None, *delivery_keys(item(device=TABLET)), None, None)
+    assert kinds(outcome) == [*REFUSED, EventKind.ANSWERED]
+    assert failures(outcome) == [Failure.WRONG_TOKEN] * 2
 
 
-def test_one_repeat_too_many_is_met_by_silence():
-    asked = messages(asking(item()), asking(item()), asking(item(), number=2))
-    facts = before(False)
-    outcomes = decide(asked, facts, ALLOW)
-    limits = [repeats(asking(), number) for number in (1, 2)]
-    assert [outcome.limits for outcome in outcomes] == [
-        (limits[0], charge(1, after=limits[0])),
-        (limits[1],),
-        (charge(3),),
-    ]
-    assert [len(outcome.admissions) for outcome in outcomes] == [1, 0, 1]
-    outcomes = decide(asked, facts, Verdicts({limits[0]: False, limits[1]: True}))
-    assert told(outcomes[0]) == ["received", "opened", "refused: repeated_too_often"]
-    assert outcomes[0] == Outcome(entry=entry(1), events=outcomes[0].events, limits=(limits[0],))
-    assert [len(outcome.admissions) for outcome in outcomes] == [0, 1, 1]
+def test_a_repeat_above_the_limit_is_silent():
+    """The next one is decided as if it had not come."""
+    requests = push_request(item()), push_request(item()), push_request(item(), number=2)
+    outcomes = decide_requests(*requests, admitted=remembered(False))
+    assert [len(outcome.effect.admissions) for outcome in outcomes] == [1, 0, 1]
+    silent, *others = decide_requests(*requests, admitted=remembered(False), verdicts=hold_back(repeat_limit(1)))
+    assert (kinds(silent), failures(silent)) == (REFUSED, [Failure.REPEATED_TOO_OFTEN])
+    assert silent == Outcome(entry=entry(1), events=silent.events)
+    assert [len(outcome.effect.admissions) for outcome in others] == [1, 1]
 
 
-def repeats(asked, number, most=3):
-    return Limit(REPEATS, most, MINUTE, entry(number).hash, key=asked.message_id.hex())
-
-
-def test_what_failed_for_good_is_told_in_the_place_of_success():
-    facts = known()
-    [outcome] = decide(messages(asking(item(), WRONG, item(device=TABLET), item())), facts, ALLOW)
-    failed = {keys(item())[0]: Failure.TOKEN_UNREGISTERED, b"another": Failure.PAYLOAD_TOO_LARGE}
-    correction = corrected(facts.task, outcome, failed, NOW + 1)
-    assert reports(correction) == [NOT_REGISTERED, WRONG_TOKEN, SUCCESS, NOT_REGISTERED]
+def test_corrections_report_deliveries_that_failed():
+    [outcome] = decide_requests(push_request(item(), WRONG_ITEM, item(device=TABLET), item()))
+    failed = {delivery_keys(item())[0]: Failure.TOKEN_UNREGISTERED, b"another": Failure.PAYLOAD_TOO_LARGE}
+    correction = correct(outcome, failed, LATER)
+    assert request_answers(correction) == [NOT_REGISTERED, WRONG_TOKEN, SUCCESS, NOT_REGISTERED]
     assert correction.reply.recipient == BOB.public_key
-    assert corrected(facts.task, correction, {}, NOW + 2) is None
+    assert correct(correction, {}, LATER) is None
     failures = (Failure.TOKEN_UNREGISTERED, Failure.WRONG_TOKEN, None, Failure.TOKEN_UNREGISTERED)
-    assert correction.request == replace(outcome.request, failures=failures)
-    answered = message_event(facts.task, entry(1), EventKind.ANSWERED, NOW + 1, failure=Failure.TOKEN_UNREGISTERED)
-    assert correction == Outcome(entry=entry(1), events=(answered,), reply=correction.reply, request=correction.request)
+    answered = message_event(LATER.task, entry(1), EventKind.ANSWERED, NOW + 1, failure=Failure.TOKEN_UNREGISTERED)
+    assert correction == Outcome(
+        entry=entry(1),
+        events=(answered,),
+        reply=correction.reply,
+        effect=CorrectedRequest(replace(outcome.effect, failures=failures)),
+    )
 
 
 @pytest.mark.parametrize("failed", [{}, {b"another": Failure.TOKEN_UNREGISTERED}])
-def test_what_did_not_fail_needs_no_correction(failed):
-    outcomes = decide(
-        messages(asking(item(), WRONG), asking(), RefusedContent(BOB.public_key, Failure.INNER_MALFORMED)),
-        known(),
-        ALLOW,
+def test_true_answers_are_not_corrected(failed):
+    answered, empty, silent = decide_requests(
+        push_request(item(), WRONG_ITEM),
+        push_request(number=2),
+        push_request(item()),
+        verdicts=hold_back(repeat_limit(3)),
     )
-    assert [corrected(known().task, outcome, failed, NOW) for outcome in outcomes] == [None] * 3
+    assert silent.reply is None
+    assert [correct(outcome, failed, LATER) for outcome in (answered, empty, silent)] == [None] * 3
 
 
-def test_both_answers_to_twins_are_corrected():
-    asked = [asking(item()), asking(item(), sender=CAROL), asking(item(), number=2), asking(WRONG, number=3)]
-    outcomes = decide(messages(*asked), known(), ALLOW)
-    failed = {keys(item())[0]: Failure.TOKEN_REJECTED}
-    corrections = [corrected(known().task, outcome, failed, NOW) for outcome in outcomes]
-    assert [each and reports(each) for each in corrections] == [[INTERNAL], [INTERNAL], None, None]
-    assert [each.reply.recipient for each in corrections[:2]] == [BOB.public_key, CAROL.public_key]
+def test_answers_to_both_copies_are_corrected():
+    outcomes = decide_requests(
+        push_request(item()),
+        push_request(item(), sender=CAROL),
+        push_request(item(), number=2),
+        push_request(WRONG_ITEM, number=3),
+    )
+    failed = {delivery_keys(item())[0]: Failure.TOKEN_REJECTED}
+    first, second, *others = (correct(outcome, failed, LATER) for outcome in outcomes)
+    assert others == [None, None]
+    assert [request_answers(correction) for correction in (first, second)] == [[INTERNAL]] * 2
+    assert [correction.reply.recipient for correction in (first, second)] == [BOB.public_key, CAROL.public_key]

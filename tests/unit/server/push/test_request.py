@@ -1,4 +1,4 @@
-"""Deciding on push requests: who is notified, once, and what the sender is told."""
+"""Deciding on push requests: who is notified, once, and the answer to the sender."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -10,49 +10,51 @@ from support.deciding import (
     ALLOW,
     BOB,
     CAROL,
-    CHAT,
+    FILTERED_ITEM,
     IDENTITY,
-    INTERNAL,
-    JOINING,
     LEASE,
-    MENTION,
-    NOT_REGISTERED,
+    LOST_ITEM,
     NOW,
     PHONE,
-    SUCCESS,
     TABLET,
-    TO_NOBODY,
-    WRONG,
-    WRONG_TOKEN,
+    WRONG_ITEM,
+    Device,
     address,
-    asking,
+    admitted_keys,
+    context,
+    decide_requests,
+    delivery_keys,
     entry,
+    failures,
     installation,
     item,
-    keys,
-    known,
+    kinds,
     messages,
-    pushed,
-    receiver,
-    reports,
-    told,
+    push_request,
+    request_answers,
+    request_facts,
+    target,
 )
 from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.events import EventKind, merge_alike, message_event
-from wakupush.model.failures import Failure
+from wakupush.model.failures import Answer, Failure
+from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
+from wakupush.model.queues import DISPATCH
 from wakupush.protocol.application import Type
 from wakupush.protocol.notification import MOST_DATA_BYTES, data
 from wakupush.protocol.request import Filtered, parse_response
-from wakupush.server.engine.message import Message, Part, RefusedContent
-from wakupush.server.engine.outcome import Admission, Outcome
-from wakupush.server.push.decide import decide
+from wakupush.server.engine.message import Part
+from wakupush.server.engine.outcome import Outcome, ReportedPush
+from wakupush.server.push.decide import Admission, ExpiredRequest, decide
 
-ANSWERED = ["received", "opened", "answered"]
+SUCCESS, INTERNAL = None, Answer.INTERNAL_ERROR
+OPENED = [EventKind.RECEIVED, EventKind.OPENED]
+JOINING = NotificationType.REQUEST_TO_JOIN_COMMUNITY
 
 
 @pytest.mark.parametrize(
-    ("asked", "preferences", "decision"),
+    ("item", "preferences", "reason"),
     [
         (item(), {}, None),
         (item(CAROL), {}, Failure.NOT_REGISTERED),
@@ -60,40 +62,39 @@ ANSWERED = ["received", "opened", "answered"]
         (item(access_token="x"), {"enabled": False}, Failure.WRONG_TOKEN),
         (item(type=99), {}, Failure.NOTIFICATION_TYPE_UNKNOWN),
         (item(), {"enabled": False}, Filtered.DISABLED),
-        (item(type=MENTION), {}, Filtered.MENTION_NOT_ALLOWED),
+        (FILTERED_ITEM, {}, Filtered.MENTION_NOT_ALLOWED),
     ],
 )
-def test_what_becomes_of_an_item(asked, preferences, decision):
-    receivers = {installation(ALICE): receiver(**preferences)}
-    [outcome] = decide(messages(asking(asked)), known(receivers=receivers), ALLOW)
-    failure = decision if isinstance(decision, Failure) else None
-    kind = "refused" if failure else "filtered" if decision else None
-    why = f": {failure.label}" if failure else ""
-    assert told(outcome) == ["received", "opened", *([f"{kind}{why}"] if kind else []), f"answered{why}"]
-    assert [event.reason for event in outcome.events if event.kind is EventKind.FILTERED] == (
-        [decision.value] if isinstance(decision, Filtered) else []
-    )
-    assert reports(outcome) == [failure and failure.answer]
-    assert pushed(outcome) == (keys(asked) if decision is None else [])
-    assert outcome.request.failures == (failure,)
-    assert outcome.request.delivery_keys == ((keys(asked)[0] if decision is None else None),)
-    assert len(outcome.limits) == (failure is None)
+def test_an_item_is_refused_filtered_or_admitted(item, preferences, reason):
+    devices = {installation(ALICE): Device(preferences=preferences)}
+    [outcome] = decide_requests(push_request(item), devices=devices)
+    failure = reason if isinstance(reason, Failure) else None
+    is_filtered = isinstance(reason, Filtered)
+    withheld = [EventKind.REFUSED] if failure else [EventKind.FILTERED] if is_filtered else []
+    assert kinds(outcome) == [*OPENED, *withheld, EventKind.ANSWERED]
+    assert failures(outcome) == ([failure] * 2 if failure else [])
+    assert [event.reason for event in outcome.events if event.reason] == ([reason.value] if is_filtered else [])
+    assert request_answers(outcome) == [failure and failure.answer]
+    key = delivery_keys(item)[0] if reason is None else None
+    assert admitted_keys(outcome) == ([key] if key else [])
+    assert outcome.effect.failures == (failure,)
+    assert outcome.effect.delivery_keys == (key,)
+    assert outcome.pushes == (() if failure else (ReportedPush(Platform.IOS, key),))
 
 
-@pytest.mark.parametrize("asked", [item(access_token="x"), item(CAROL), item(type=MENTION)])
-def test_of_whom_an_item_was_is_not_told_unless_it_is_taken_on(asked):
-    [outcome] = decide(messages(asking(asked)), known(), ALLOW)
+@pytest.mark.parametrize("item", [WRONG_ITEM, LOST_ITEM, FILTERED_ITEM])
+def test_only_admitted_items_have_pseudonyms(item):
+    [outcome] = decide_requests(push_request(item))
     assert len(outcome.events) == 2
     assert {(event.key_pseudonym, event.installation_pseudonym) for event in outcome.events} == {(None, None)}
 
 
-def test_items_leave_an_event_for_each_outcome_and_reason():
-    """However many they are, what is refused or filtered is counted; what is taken on has an event of its own."""
-    mention = item(type=MENTION)
-    asked = asking(*[WRONG] * 40, *[TO_NOBODY] * 30, *[mention] * 20, item(), item(device=TABLET))
-    [outcome] = decide(messages(asked), known(), ALLOW)
-    told = merge_alike([*outcome.events, *(admission.event for admission in outcome.admissions)])
-    assert [(event.kind, event.failure or event.reason, event.count) for event in told] == [
+def test_items_leave_one_event_for_each_reason():
+    """However many they are, what is refused or filtered is counted; what is admitted has an event of its own."""
+    request = push_request(*([WRONG_ITEM] * 40 + [LOST_ITEM] * 30 + [FILTERED_ITEM] * 20), item(), item(device=TABLET))
+    [outcome] = decide_requests(request)
+    events = merge_alike([*outcome.events, *(admission.event for admission in outcome.effect.admissions)])
+    assert [(event.kind, event.failure or event.reason, event.count) for event in events] == [
         (EventKind.REFUSED, Failure.WRONG_TOKEN.label, 40),
         (EventKind.REFUSED, Failure.NOT_REGISTERED.label, 30),
         (EventKind.FILTERED, Filtered.MENTION_NOT_ALLOWED.value, 20),
@@ -104,143 +105,149 @@ def test_items_leave_an_event_for_each_outcome_and_reason():
 
 
 @pytest.mark.parametrize(("device", "platform"), [(PHONE, Platform.IOS), (TABLET, Platform.ANDROID)])
-def test_the_delivery_of_an_admitted_item(device, platform):
-    asked, facts = item(device=device, type=JOINING), known()
-    [outcome] = decide(messages(asking(asked)), facts, ALLOW)
-    [admission] = outcome.admissions
+def test_an_admitted_item_becomes_a_delivery(device, platform):
+    joining = item(device=device, type=JOINING)
+    [outcome] = decide_requests(push_request(joining))
+    [admission] = outcome.effect.admissions
     named = installation(ALICE, device)
-    assert admission == Admission(
-        Delivery(
-            delivery_key=keys(asked)[0],
-            installation=named,
-            platform=platform,
-            notification_type=JOINING,
-            chat_id=CHAT,
-            message=b"message",
-            attempt=1,
-            lease=LEASE,
-            task_id=admission.delivery.task_id,
-            trace_id=entry(1).trace_id,
-            seen=NOW - 3,
-            address=address(asked),
-        ),
-        facts.receivers[address(asked)].target,
-        message_event(
-            facts.task,
-            entry(1),
-            EventKind.ADMITTED,
-            NOW,
-            platform=platform.label,
-            pseudonyms=IDENTITY.pseudonyms(named),
-        ),
+    delivery = Delivery(
+        delivery_key=delivery_keys(joining)[0],
+        installation=named,
+        platform=platform,
+        notification_type=JOINING,
+        chat_id=b"chat",
+        message=b"message",
+        attempt=1,
+        lease=LEASE,
+        task_id=admission.delivery.task_id,
+        trace_id=entry(1).trace_id,
+        seen=NOW - 3,
+        address=address(joining),
     )
+    pseudonyms = IDENTITY.pseudonyms(named)
+    event = message_event(
+        context(DISPATCH).task, entry(1), EventKind.ADMITTED, NOW, platform=platform.label, pseudonyms=pseudonyms
+    )
+    assert admission == Admission(delivery, target(platform), event)
     assert UUID(admission.delivery.task_id).version == 4
 
 
 @pytest.mark.parametrize("size", [1, MOST_DATA_BYTES // 2, 100_000])
-def test_what_is_stored_of_a_message_is_what_is_posted(size):
-    asked, facts = item(message=b"x" * size), known()
-    [outcome] = decide(messages(asking(asked)), facts, ALLOW)
-    [admission] = outcome.admissions
-    stored = admission.delivery
-    assert stored.message == (asked.message if size == 1 else b"")
-    assert stored.delivery_key == keys(asked)[0], "the identity is that of the request as it came"
-    dialect, target = facts.settings.gorush.dialect, admission.target
-    assert data(dialect, stored, target) == data(dialect, replace(stored, message=asked.message), target)
+def test_a_delivery_holds_what_fits_into_a_post(size):
+    large = item(message=b"x" * size)
+    [outcome] = decide_requests(push_request(large))
+    [admission] = outcome.effect.admissions
+    delivery = admission.delivery
+    assert delivery.message == (large.message if size == 1 else b"")
+    assert delivery.delivery_key == delivery_keys(large)[0], "the identity is that of the request as it came"
+    dialect = context(DISPATCH).settings.gorush.dialect
+    whole = replace(delivery, message=large.message)
+    assert data(dialect, delivery, admission.target) == data(dialect, whole, admission.target)
 
 
-def test_ids_come_of_the_seed_and_the_delivery():
-    asked = messages(asking(item(), item(device=TABLET)))
+def test_task_ids_depend_on_seed_and_delivery():
+    request = push_request(item(), item(device=TABLET))
     ids = [
-        [admission.delivery.task_id for admission in outcome.admissions]
+        [admission.delivery.task_id for admission in outcome.effect.admissions]
         for seed in (bytes(16), bytes(16), b"other".ljust(16))
-        for outcome in decide(asked, known(seed=seed), ALLOW)
+        for outcome in decide(messages(request), request_facts(request), ALLOW, context(DISPATCH, seed=seed))
     ]
     assert ids[0] == ids[1]
     assert len({*ids[0], *ids[2]}) == 4
 
 
-def test_each_item_is_decided_by_itself():
-    asked = [item(type=MENTION), WRONG, item(), TO_NOBODY, item(device=TABLET), item(type=99)]
-    [outcome] = decide(messages(asking(*asked)), known(), ALLOW)
-    assert reports(outcome) == [SUCCESS, WRONG_TOKEN, SUCCESS, NOT_REGISTERED, SUCCESS, INTERNAL]
-    assert told(outcome) == [
-        "received",
-        "opened",
-        "filtered",
-        "refused: wrong_token",
-        "refused: not_registered",
-        "refused: notification_type_unknown",
-        "answered: wrong_token",
+def test_items_are_decided_independently():
+    items = [FILTERED_ITEM, WRONG_ITEM, item(), LOST_ITEM, item(device=TABLET), item(type=99)]
+    [outcome] = decide_requests(push_request(*items))
+    assert request_answers(outcome) == [
+        *(SUCCESS, Answer.WRONG_TOKEN, SUCCESS),
+        *(Answer.NOT_REGISTERED, SUCCESS, INTERNAL),
     ]
-    assert pushed(outcome) == keys(asked[2], asked[4])
-    assert outcome.request.delivery_keys == (None, None, keys(asked[2])[0], None, keys(asked[4])[0], None)
+    refused = EventKind.REFUSED
+    assert kinds(outcome) == [*OPENED, EventKind.FILTERED, refused, refused, refused, EventKind.ANSWERED]
+    assert failures(outcome) == [
+        *(Failure.WRONG_TOKEN, Failure.NOT_REGISTERED, Failure.NOTIFICATION_TYPE_UNKNOWN, Failure.WRONG_TOKEN),
+    ]
+    phone, tablet = delivery_keys(items[2], items[4])
+    assert admitted_keys(outcome) == [phone, tablet]
+    assert outcome.effect.delivery_keys == (None, None, phone, None, tablet, None)
     assert outcome.reply.recipient == BOB.public_key
     assert outcome.reply.type == Type.PUSH_NOTIFICATION_RESPONSE
     response = parse_response(outcome.reply.inner)
     assert response.message_id == b"id 1"
-    assert [report.key_hash for report in response.reports] == [each.key_hash for each in asked]
-    assert [report.installation_id for report in response.reports] == [each.installation_id for each in asked]
+    assert [report.key_hash for report in response.reports] == [item.key_hash for item in items]
+    assert [report.installation_id for report in response.reports] == [item.installation_id for item in items]
 
 
 def test_a_request_without_items_is_answered():
-    [outcome] = decide(messages(asking()), known(), ALLOW)
-    assert (told(outcome), reports(outcome), outcome.admissions) == (ANSWERED, [], ())
+    [outcome] = decide_requests(push_request())
+    assert kinds(outcome) == [*OPENED, EventKind.ANSWERED]
+    assert (request_answers(outcome), outcome.effect.admissions) == ([], ())
 
 
-def test_the_same_item_twice_is_pushed_once_and_reported_twice():
-    [outcome] = decide(messages(asking(item(), WRONG, item())), known(), ALLOW)
-    assert reports(outcome) == [SUCCESS, WRONG_TOKEN, SUCCESS]
-    assert pushed(outcome) == keys(item())
-    assert outcome.request.delivery_keys == (*keys(item()), None, *keys(item()))
+def test_equal_items_are_pushed_once_and_reported_twice():
+    [outcome] = decide_requests(push_request(item(), WRONG_ITEM, item()))
+    assert request_answers(outcome) == [SUCCESS, Answer.WRONG_TOKEN, SUCCESS]
+    [key] = admitted_keys(outcome)
+    assert outcome.effect.delivery_keys == (key, None, key)
+    assert key == delivery_keys(item())[0]
 
 
-def test_items_that_differ_in_what_is_shown_are_pushed_each():
+def test_items_that_show_something_else_are_all_pushed():
     items = [item(), item(message=b"other"), item(chat_id=b"other"), item(type=JOINING), item(device=TABLET)]
-    [outcome] = decide(messages(asking(*items)), known(), ALLOW)
-    assert pushed(outcome) == keys(*items)
+    [outcome] = decide_requests(push_request(*items))
+    assert admitted_keys(outcome) == delivery_keys(*items)
 
 
-def test_too_many_items_are_refused_each():
-    [outcome] = decide(messages(asking(item(), WRONG, too_many=True)), known(), ALLOW)
-    assert told(outcome) == ["received", "opened", "refused: request_limit", "answered: request_limit"]
-    assert reports(outcome) == [INTERNAL] * 2
-    assert (outcome.admissions, outcome.limits) == ((), ())
-    assert outcome.request.delivery_keys == (None, None)
+def test_too_many_items_are_all_refused():
+    [outcome] = decide_requests(push_request(item(), WRONG_ITEM, too_many=True))
+    assert kinds(outcome) == [*OPENED, EventKind.REFUSED, EventKind.ANSWERED]
+    assert failures(outcome) == [Failure.REQUEST_LIMIT] * 2
+    assert request_answers(outcome) == [INTERNAL] * 2
+    assert outcome.effect.admissions == ()
+    assert outcome.effect.delivery_keys == (None, None)
 
 
-@pytest.mark.parametrize("failure", [Failure.INNER_MALFORMED, Failure.MESSAGE_ID_MISSING])
-def test_content_that_is_refused_is_met_by_silence(failure):
-    [outcome] = decide(messages(RefusedContent(BOB.public_key, failure)), known(), ALLOW)
+def test_a_request_that_came_too_late_once_is_silent():
+    request = push_request(item())
+    [outcome] = decide_requests(request, over={request.message_id})
     assert outcome == Outcome(entry=entry(1), events=outcome.events)
-    assert told(outcome) == ["received", "opened", f"refused: {failure.label}"]
+    assert kinds(outcome) == [*OPENED, EventKind.REFUSED]
+    assert failures(outcome) == [Failure.REQUEST_OVER]
 
 
 @pytest.mark.parametrize(
     "content",
-    [
-        asking(item()),
-        asking(item(), too_many=True),
-        asking(item(), number=2),
-        RefusedContent(BOB.public_key, Failure.INNER_MALFORMED),
-    ],
+    [push_request(item()), push_request(item(), too_many=True), push_request(item(), number=2)],
+    ids=["new", "too many items", "repeat"],
 )
-def test_what_is_too_old_is_not_looked_at(content):
-    facts = known(
-        admitted={asking(number=2).message_id: RememberedRequest([True])}, limits={"pushes_per_device_per_minute": 1}
-    )
-    # The worker took the task a second ago.
-    [old] = decide(messages(content, seen=NOW - 601.5), facts, ALLOW)
+def test_old_requests_expire(content):
+    facts = request_facts(content, admitted={push_request(number=2).message_id: RememberedRequest([True])})
+
+    def decide_seen(seen):
+        [outcome] = decide(messages(content, seen=seen), facts, ALLOW, context(DISPATCH))
+        return outcome
+
+    old = decide_seen(NOW - 601.5)  # the worker took the task a second ago
     assert old == Outcome(entry=entry(1, seen=NOW - 601.5), events=old.events)
-    assert told(old) == ["received", "opened", "expired: request_expired"]
-    [in_time] = decide(messages(content, seen=NOW - 601), facts, ALLOW)
-    assert EventKind.EXPIRED not in {event.kind for event in in_time.events}
+    assert kinds(old) == [*OPENED, EventKind.EXPIRED]
+    assert failures(old) == [Failure.REQUEST_EXPIRED]
+    assert EventKind.EXPIRED not in kinds(decide_seen(NOW - 601))
 
 
-def test_parts_are_forgotten_whatever_becomes_of_the_request():
+@pytest.mark.parametrize(("live", "items", "is_remembered"), [(True, 1, True), (False, 1, False), (True, 0, False)])
+def test_only_pushable_live_requests_stay_expired(live, items, is_remembered):
+    """One that only claims to be old does not: an honest one in another envelope would be lost by it."""
+    request = push_request(WRONG_ITEM, LOST_ITEM, *[item()] * items)
+    [message] = messages(request, seen=0.0)
+    old = replace(message, entry=replace(message.entry, live=live))
+    [outcome] = decide([old], request_facts(request), ALLOW, context(DISPATCH))
+    assert outcome.effect == (ExpiredRequest(request.message_id) if is_remembered else None)
+
+
+def test_each_outcome_ends_its_parts():
     part = Part(None, None)
-    refused = RefusedContent(BOB.public_key, Failure.INNER_MALFORMED)
-    contents = [asking(item()), asking(item()), asking(number=2, too_many=True), refused]
-    sent = [Message(entry(number), each, part) for number, each in enumerate(contents)]
-    sent.append(Message(entry(4, seen=0.0), asking(item()), part))
-    assert [outcome.forget for outcome in decide(sent, known(), ALLOW)] == [part] * 5
+    requests = push_request(item()), push_request(item()), push_request(number=2, too_many=True)
+    batch = messages(*requests, last_part=part) + messages(push_request(item()), seen=0.0, last_part=part)
+    outcomes = decide(batch, request_facts(*requests), ALLOW, context(DISPATCH))
+    assert [outcome.last_part for outcome in outcomes] == [part] * 4

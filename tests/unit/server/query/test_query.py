@@ -1,8 +1,25 @@
-"""Deciding on queries: what is revealed, to whom, and when there is silence."""
+"""Deciding on queries: what is revealed, to whom, what it costs, and when there is silence."""
 
 import pytest
 
-from support.deciding import ALICE, ALLOW, BOB, CAROL, IDENTITY, NOW, PHONE, TABLET, TOKEN, entry, facts, messages, told
+from support.deciding import (
+    ALICE,
+    ALLOW,
+    BOB,
+    CAROL,
+    IDENTITY,
+    NOW,
+    PHONE,
+    TABLET,
+    TOKEN,
+    context,
+    entry,
+    failures,
+    hold_back,
+    kinds,
+    messages,
+    query,
+)
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
@@ -10,23 +27,21 @@ from wakupush.model.queues import QUERY
 from wakupush.model.registrations import QueriedDevice
 from wakupush.protocol.application import Type
 from wakupush.protocol.query import parse_response
-from wakupush.runtime.settings import LimitSettings
-from wakupush.server.engine import budget
-from wakupush.server.engine.message import Message, OpenedQuery, Part, RefusedContent
+from wakupush.server.engine.message import Deferred, Part
+from wakupush.server.engine.outcome import Outcome
+from wakupush.server.query.charge import ANSWER_BYTES, charge
 from wakupush.server.query.decide import decide
+from wakupush.server.query.lookup import QueriedUsers
 
-QUERIED = ["received", "opened", "queried", "answered"]
-
-
-def refused(failure):
-    return ["received", "opened", f"refused: {failure.label}"]
+OPENED = [EventKind.RECEIVED, EventKind.OPENED]
+ALICE_HASH, BOB_HASH, CAROL_HASH = (user.public_key.key_hash for user in (ALICE, BOB, CAROL))
 
 
-def device(user, name, **fields):
+def device(user, installation_id, **fields):
     return QueriedDevice(
         **{
             "key_hash": user.public_key.key_hash,
-            "installation_id": name,
+            "installation_id": installation_id,
             "version": 1,
             "access_token": TOKEN,
             "grant": bytes(65),
@@ -37,32 +52,23 @@ def device(user, name, **fields):
     )
 
 
-DEVICES = {
-    ALICE.public_key.key_hash: [device(ALICE, PHONE), device(ALICE, TABLET)],
-    BOB.public_key.key_hash: [
-        device(BOB, PHONE, version=7, allow_from_contacts_only=True, allowed_key_list=(b"sealed",))
-    ],
-}
+A_PHONE, A_TABLET = device(ALICE, PHONE), device(ALICE, TABLET)
+B_PHONE = device(BOB, PHONE, version=7, allow_from_contacts_only=True, allowed_key_list=(b"sealed",))
+SIZES = {ALICE_HASH: 300, BOB_HASH: 5_000}
+USERS = QueriedUsers(SIZES, {ALICE_HASH: [A_PHONE, A_TABLET], BOB_HASH: [B_PHONE]})
 
 
-def asking(*users, asker=CAROL, number=1):
-    return OpenedQuery(asker.public_key, number.to_bytes(32, "big"), tuple(user.public_key.key_hash for user in users))
+def decide_query(query, *, users=USERS, verdicts=ALLOW):
+    [outcome] = decide(messages(query), users, verdicts, context(QUERY))
+    return outcome
 
 
-def known(**limits):
-    return facts(QUERY, devices=DEVICES, limits=limits)
-
-
-def revealed(outcome):
-    infos = parse_response(outcome.reply.inner).infos
-    return [(info.key_hash, info.installation_id) for info in infos]
-
-
-A_PHONE, A_TABLET, B_PHONE = ((each.key_hash, each.installation_id) for devices in DEVICES.values() for each in devices)
+def limits_of(query, sizes, *, limits=None, topic="topic"):
+    return list(charge(messages(query, topic=topic), sizes, context(QUERY, limits=limits)))
 
 
 @pytest.mark.parametrize(
-    ("users", "expected"),
+    ("users", "devices"),
     [
         ((ALICE,), [A_PHONE, A_TABLET]),
         ((BOB,), [B_PHONE]),
@@ -71,80 +77,91 @@ A_PHONE, A_TABLET, B_PHONE = ((each.key_hash, each.installation_id) for devices 
         ((CAROL, BOB), [B_PHONE]),
     ],
 )
-def test_what_is_known_is_revealed_in_the_order_of_the_question(users, expected):
-    [outcome] = decide(messages(asking(*users, number=9)), known(), ALLOW)
-    assert revealed(outcome) == expected
+def test_devices_are_revealed_in_the_order_of_the_query(users, devices):
+    outcome = decide_query(query(*users, number=9))
+    response = parse_response(outcome.reply.inner)
+    assert [(info.key_hash, info.installation_id) for info in response.infos] == [
+        (device.key_hash, device.installation_id) for device in devices
+    ]
+    assert response.message_id == (9).to_bytes(32, "big")
     assert outcome.reply.recipient == CAROL.public_key
     assert outcome.reply.type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE
-    assert parse_response(outcome.reply.inner).message_id == (9).to_bytes(32, "big")
-    assert told(outcome) == QUERIED
-    assert outcome.limits == ()
+    assert kinds(outcome) == [*OPENED, EventKind.QUERIED, EventKind.ANSWERED]
 
 
-def test_of_contacts_only_the_list_is_revealed_and_not_the_token():
-    [outcome] = decide(messages(asking(ALICE, BOB)), known(), ALLOW)
-    *_, info = parse_response(outcome.reply.inner).infos
+def test_contacts_only_reveals_the_list_but_no_token():
+    *_, info = parse_response(decide_query(query(ALICE, BOB)).reply.inner).infos
     assert (info.version, info.access_token, info.allowed_key_list) == (7, "", (b"sealed",))
 
 
 @pytest.mark.parametrize("users", [(CAROL,), (CAROL, CAROL), ()])
-def test_of_what_nobody_knows_there_is_silence(users):
-    [outcome] = decide(messages(asking(*users)), known(), ALLOW)
-    assert (outcome.reply, outcome.limits) == (None, ())
-    assert told(outcome) == refused(Failure.NOTHING_KNOWN)
+def test_a_query_for_unknown_users_is_silent(users):
+    outcome = decide_query(query(*users))
+    assert outcome == Outcome(entry=entry(1), events=outcome.events)
+    assert (kinds(outcome), failures(outcome)) == ([*OPENED, EventKind.REFUSED], [Failure.NOTHING_KNOWN])
+    assert limits_of(query(*users), SIZES) == []
 
 
 @pytest.mark.parametrize(
     ("users", "pseudonym"),
-    [((ALICE,), IDENTITY.queried_pseudonym(ALICE.public_key.key_hash)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
+    [((ALICE,), IDENTITY.queried_pseudonym(ALICE_HASH)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
 )
-def test_who_is_asked_for_is_told_of_a_single_user_alone(users, pseudonym):
-    [outcome] = decide(messages(asking(*users)), known(), ALLOW)
-    shown = {event.kind: (event.key_pseudonym, event.installation_pseudonym) for event in outcome.events}
-    assert shown.pop(EventKind.QUERIED) == (pseudonym, None)
-    assert set(shown.values()) == {(None, None)}
+def test_only_a_single_user_has_a_pseudonym(users, pseudonym):
+    pseudonyms = {
+        event.kind: (event.key_pseudonym, event.installation_pseudonym) for event in decide_query(query(*users)).events
+    }
+    assert pseudonyms.pop(EventKind.QUERIED) == (pseudonym, None)
+    assert set(pseudonyms.values()) == {(None, None)}
 
 
-def test_no_event_joins_a_query_with_who_is_asked_for():
-    [outcome] = decide(messages(asking(ALICE)), known(), ALLOW)
+def test_no_event_joins_a_query_with_its_user():
+    outcome = decide_query(query(ALICE))
     [queried] = [event for event in outcome.events if event.kind is EventKind.QUERIED]
     others = [event for event in outcome.events if event is not queried]
     assert {(event.time, event.queue, event.trace_id) for event in others} == {(NOW, "query", entry(1).trace_id)}
     assert (queried.trace_id, queried.time, queried.latency, queried.queue_wait) == (None, NOW - NOW % 3600, None, None)
-    # What joins all that a transaction wrote finds a name that no other event has.
-    alice = IDENTITY.installation(ALICE.public_key.key_hash, PHONE)
+    # A join of all rows that a transaction wrote meets a name that no other event has.
+    alice = IDENTITY.installation(ALICE_HASH, PHONE)
     assert queried.key_pseudonym not in {*IDENTITY.pseudonyms(alice), IDENTITY.pseudonym(alice.key_hash)}
 
 
-@pytest.mark.parametrize("failure", [Failure.QUERY_LIMIT, Failure.QUERY_WITHOUT_KEYS, Failure.INNER_MALFORMED])
-def test_content_that_is_refused_is_met_by_silence(failure):
-    [outcome] = decide(messages(RefusedContent(CAROL.public_key, failure)), known(), ALLOW)
-    assert (outcome.reply, outcome.limits) == (None, ())
-    assert told(outcome) == refused(failure)
+def test_an_answer_is_counted_for_each_user_and_in_all():
+    """Whatever a stranger chooses, the sender's key, the topic or the shard, it is counted for the same."""
+    alice, bob = (IDENTITY.pseudonym(key_hash).hex() for key_hash in (ALICE_HASH, BOB_HASH))
+    limits = {"answer_bytes_per_user_per_minute": 7, "answer_bytes_per_minute": 8}
+    for topic, sender in (("one", CAROL), ("another", BOB)):
+        assert limits_of(query(ALICE, CAROL, BOB, sender=sender), SIZES, limits=limits, topic=topic) == [
+            Limit(ANSWERS, 8, MINUTE, entry(1).hash, cost=5_300),
+            Limit(USER_ANSWERS, 7, MINUTE, entry(1).hash, 0, alice, 300),
+            Limit(USER_ANSWERS, 7, MINUTE, entry(1).hash, 2, bob, 5_000),
+        ]
 
 
-def test_an_answer_is_charged_to_each_known_user_and_to_all():
-    """Whatever a stranger chooses, the asker's key, the topic or the shard, the charge is the same."""
-    keys = [user.public_key.key_hash for user in (ALICE, CAROL, BOB)]
-    sizes = {keys[0]: 300, keys[2]: 5_000}
-    alice, bob = (IDENTITY.pseudonym(key).hex() for key in (keys[0], keys[2]))
-    limits = LimitSettings(answer_bytes_per_user_per_minute=7, answer_bytes_per_minute=8)
-    for topic in ("one", "another"):
-        message = entry(1, topic=topic)
-        assert budget.of_query(message, keys, sizes, IDENTITY, limits) == (
-            Limit(ANSWERS, 8, MINUTE, message.hash, cost=5_300),
-            Limit(USER_ANSWERS, 7, MINUTE, message.hash, 0, alice, 300),
-            Limit(USER_ANSWERS, 7, MINUTE, message.hash, 1, bob, 5_000),
-        )
+def test_an_empty_answer_is_not_counted():
+    assert limits_of(query(ALICE, BOB), {ALICE_HASH: 0}) == []
 
 
-def test_a_query_for_nobody_who_is_known_is_charged_to_nobody():
-    keys = [user.public_key.key_hash for user in (ALICE, BOB)]
-    assert budget.of_query(entry(1), keys, {keys[0]: 0}, IDENTITY, LimitSettings()) == ()
+@pytest.mark.parametrize(
+    "limit", limits_of(query(ALICE, BOB), SIZES), ids=lambda limit: f"{limit.name}-{limit.position}"
+)
+def test_each_limit_defers_a_query(limit):
+    outcome = decide_query(query(ALICE, BOB), verdicts=hold_back(limit))
+    assert outcome == Outcome(entry=entry(1), events=(), deferred=Deferred(for_key=False))
 
 
-def test_the_parts_of_a_query_are_forgotten_whatever_becomes_of_it():
+def test_too_large_answers_are_silent_and_not_counted():
+    """They would not be answered later either."""
+    largest = {ALICE_HASH: ANSWER_BYTES - 1, BOB_HASH: 1}
+    assert len(limits_of(query(ALICE, BOB), largest)) == 3
+    sizes = largest | {BOB_HASH: 2}
+    assert limits_of(query(ALICE, BOB), sizes) == []
+    held_back = hold_back(Limit(ANSWERS, 1, MINUTE, entry(1).hash))
+    outcome = decide_query(query(ALICE, BOB), users=QueriedUsers(sizes, {}), verdicts=held_back)
+    assert outcome == Outcome(entry=entry(1), events=outcome.events)
+    assert (kinds(outcome), failures(outcome)) == ([*OPENED, EventKind.REFUSED], [Failure.QUERY_LIMIT])
+
+
+def test_each_outcome_ends_its_parts():
     part = Part(None, None)
-    contents = [asking(ALICE), asking(CAROL), RefusedContent(CAROL.public_key, Failure.QUERY_LIMIT)]
-    outcomes = decide([Message(entry(number), each, part) for number, each in enumerate(contents)], known(), ALLOW)
-    assert [outcome.forget for outcome in outcomes] == [part] * 3
+    outcomes = decide(messages(query(ALICE), query(CAROL), last_part=part), USERS, ALLOW, context(QUERY))
+    assert [outcome.last_part for outcome in outcomes] == [part] * 2
