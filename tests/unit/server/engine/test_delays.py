@@ -1,89 +1,89 @@
-"""Answers to what is not pushed wait as long as those to what is."""
+"""Answers to requests that are not pushed are held back as long as others."""
 
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
-from support.deciding import ALICE, ALLOW, NOW, RECEIVERS, TABLET, asking, installation, item, known, messages, receiver
+from support.deciding import ALICE, NOW, TABLET, WRONG_ITEM, Device, decide_requests, installation, item, push_request
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.platforms import Platform
 from wakupush.protocol.request import Filtered
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.engine.background import RECENT, Latencies, Later
 from wakupush.server.engine.delays import delays
-from wakupush.server.push.decide import decide
 
-#: Seconds that Alice's phone and her tablet let wait.
+#: Seconds for which answers waited for posts.
 WAITS = {Platform.IOS: 0.5, Platform.ANDROID: 0.75}
 
 
 @pytest.fixture
 def latencies():
-    found = Latencies()
+    latencies = Latencies()
     for platform, seconds in WAITS.items():
-        found.note([platform], seconds)
-    return found
+        latencies.note([platform], seconds)
+    return latencies
 
 
-def held(outcomes, latencies, posted=(), within=1.5, now=NOW):
+def delays_of(outcomes, latencies, posted=(), within=1.5, now=NOW - 3):
+    """Return the delays of answers; by default ingest sees the requests now."""
     return delays(outcomes, posted, latencies, within=within, now=now)
 
 
-def decided(*items, **preferences):
-    receivers = {
-        installation(ALICE): receiver(**preferences),
-        installation(ALICE, TABLET): receiver(Platform.ANDROID, **preferences),
+def decide_items(*items, **preferences):
+    """Return the outcomes of one request for devices of these preferences."""
+    devices = {
+        installation(ALICE): Device(Platform.IOS, preferences),
+        installation(ALICE, TABLET): Device(Platform.ANDROID, preferences),
     }
-    return decide(messages(asking(*items), seen=NOW), known(receivers=receivers), ALLOW)
+    return decide_requests(push_request(*items), devices=devices)
 
 
 @pytest.mark.parametrize("preferences", [{"enabled": False}, {"muted_chat_list": {b"chat"}}, {}])
-def test_filtered_answers_wait_as_long_as_pushed_ones(latencies, preferences):
-    """Without preferences it is admitted, and known already: nothing new is posted."""
-    assert held(decided(item(), **preferences), latencies) == [0.5]
-    assert held(decided(item(device=TABLET), **preferences), latencies) == [0.75]
-    assert held(decided(item(), item(device=TABLET), **preferences), latencies) == [0.75]
+def test_filtered_answers_wait_like_pushed_ones(latencies, preferences):
+    """Without preferences it is admitted, and a delivery of it exists: nothing new is posted."""
+    assert delays_of(decide_items(item(), **preferences), latencies) == [0.5]
+    assert delays_of(decide_items(item(device=TABLET), **preferences), latencies) == [0.75]
+    assert delays_of(decide_items(item(), item(device=TABLET), **preferences), latencies) == [0.75]
 
 
-def test_what_is_posted_waits_for_its_post_alone(latencies):
-    outcomes = decided(item(), item(device=TABLET))
-    posted = [Posting(admission.delivery, admission.target) for admission in outcomes[0].admissions]
-    assert held(outcomes, latencies, posted) == [0.0]
-    assert held(outcomes, latencies, posted[:1]) == [0.75]
+def test_a_posted_item_waits_only_for_its_post(latencies):
+    [outcome] = decide_items(item(), item(device=TABLET))
+    posted = [Posting(admission.delivery, admission.target) for admission in outcome.effect.admissions]
+    assert delays_of([outcome], latencies, posted) == [0.0]
+    assert delays_of([outcome], latencies, posted[:1]) == [0.75]
 
 
-def test_what_is_refused_or_succeeded_before_waits_for_nothing(latencies):
-    assert held(decided(item(access_token="wrong", message=b"1")), latencies) == [0.0]
-    before = known(admitted={asking().message_id: RememberedRequest([True])}, receivers=RECEIVERS)
-    assert held(decide(messages(asking(item())), before, ALLOW), latencies) == [0.0]
+def test_refused_and_repeated_items_do_not_wait(latencies):
+    assert delays_of(decide_items(WRONG_ITEM), latencies) == [0.0]
+    request = push_request(item())
+    outcomes = decide_requests(request, admitted={request.message_id: RememberedRequest([True])})
+    assert delays_of(outcomes, latencies) == [0.0]
 
 
-def test_an_answer_leaves_in_time_all_the_same(latencies):
-    outcomes = decided(item(), enabled=False)
-    assert [each.events[0].reason for each in outcomes] == [Filtered.DISABLED.value]
-    assert held(outcomes, latencies, within=0.25) == [0.25]
-    assert held(outcomes, latencies, within=0.75, now=NOW + 0.5) == [0.25]
-    late = [replace(outcomes[0], entry=replace(outcomes[0].entry, seen=NOW - 9))]
-    assert held(late, latencies)[0] <= 0
+def test_a_delayed_answer_leaves_in_time(latencies):
+    [outcome] = decide_items(item(), enabled=False)
+    assert [event.reason for event in outcome.events if event.reason] == [Filtered.DISABLED.value]
+    assert delays_of([outcome], latencies, within=0.25) == [0.25]
+    assert delays_of([outcome], latencies, within=0.75, now=NOW - 2.5) == [0.25]
+    assert delays_of([outcome], latencies, now=NOW + 6)[0] <= 0
 
 
-def test_waits_are_drawn_from_the_recent_ones_of_the_platform():
-    drawn = []
-    latencies = Latencies(lambda recent: drawn.append(list(recent)) or recent[0])
+def test_waits_are_drawn_from_recent_ones():
+    choices = []
+    latencies = Latencies(lambda recent: choices.append(list(recent)) or recent[0])
     assert 0 <= latencies.draw(Platform.IOS, 1.5) <= 1.5
     for number in range(RECENT + 5):
         latencies.note([Platform.IOS], float(number))
     latencies.note([Platform.ANDROID], 7.0)
     assert latencies.draw(Platform.IOS, 1.5) == 5.0
     assert latencies.draw(Platform.ANDROID, 1.5) == 7.0
-    assert drawn[1:] == [[float(number) for number in range(5, RECENT + 5)], [7.0]]
+    assert choices[1:] == [[float(number) for number in range(5, RECENT + 5)], [7.0]]
 
 
-def test_later_work_is_done_in_the_order_of_its_time():
+def test_delayed_work_is_done_in_order():
     later, done, reached = Later(), [], threading.Event()
-    begun = time.monotonic()
+    start = time.monotonic()
     later.do(0.2, lambda: done.append("last"))
     later.do(0.1, lambda: done.append("second"))
     later.do(0.0, lambda: done.append("first") or reached.set())
@@ -92,4 +92,4 @@ def test_later_work_is_done_in_the_order_of_its_time():
     later.do(0.0, lambda: 1 / 0)
     later.close()
     assert done == ["first", "second", "last"]
-    assert time.monotonic() - begun >= 0.2  # each at its time
+    assert time.monotonic() - start >= 0.2

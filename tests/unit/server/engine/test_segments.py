@@ -1,4 +1,4 @@
-"""Putting messages in segments together: which part completes, what is left of the others, and what it says."""
+"""Putting messages in segments together: which part completes one, and which parts are left."""
 
 import random
 from itertools import permutations
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.deciding import ALICE, BOB, IDENTITY, entry, registering
+from support.deciding import ALICE, BOB, IDENTITY, messages, registration_message
 from wakupush.model.failures import Failure
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.queues import REGISTRATION
 from wakupush.protocol import application, segments
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import keccak256
@@ -17,35 +17,47 @@ from wakupush.protocol.query import encode_query
 from wakupush.protocol.registration import request_id, seal_registration
 from wakupush.protocol.sealing import SEAL_BYTES
 from wakupush.protocol.segments import Segment
-from wakupush.server.engine.message import Elsewhere, Message, OpenedQuery, OpenedRegistration, Part, RefusedContent
+from wakupush.server.engine.kind import Kinds
+from wakupush.server.engine.message import Elsewhere, Part
 from wakupush.server.engine.open import Reader
 from wakupush.server.engine.segments import _complete, joined
+from wakupush.server.push.kind import PUSH_REQUESTS
+from wakupush.server.query.kind import QUERIES
+from wakupush.server.query.read import OpenedQuery
+from wakupush.server.registration.kind import REGISTRATIONS
+from wakupush.server.registration.read import OpenedRegistration, RefusedRegistration
 
-INNER = seal_registration(registering(1).message, ALICE, IDENTITY.public_key)
-REGISTERING = application.wrap(Type.PUSH_NOTIFICATION_REGISTRATION, INNER, ALICE)
-ASKING = application.wrap(Type.PUSH_NOTIFICATION_QUERY, encode_query([bytes(64)]), BOB)
+CONTENT = registration_message(1).message
+INNER = seal_registration(CONTENT, ALICE, IDENTITY.public_key)
+WHOLE = application.wrap(Type.PUSH_NOTIFICATION_REGISTRATION, INNER, ALICE)
+QUERY = application.wrap(Type.PUSH_NOTIFICATION_QUERY, encode_query([bytes(64)]), BOB)
+KINDS = Kinds(REGISTRATIONS, QUERIES, PUSH_REQUESTS)
 
 
-def split(data=REGISTERING, count=3, *, signer=ALICE, on_query_topic=False):
+def split(data=WHOLE, count=3, *, signer=ALICE, on_public_topic=False):
     """Return a message in so many parts, as its envelopes hold them."""
-    parts = [segments.parse(each) for each in segments.split(data, -(-len(data) // count))]
+    parts = [segments.parse(part) for part in segments.split(data, -(-len(data) // count))]
     assert len(parts) == count
-    return [Part(part, signer and signer.public_key, on_query_topic) for part in parts]
+    return [Part(part, signer and signer.public_key, on_public_topic) for part in parts]
 
 
-def join(parts, stored=None, *, queue=REGISTRATION):
-    """Return what becomes of parts that come one after the other."""
-    sent = [Message(entry(number), part) for number, part in enumerate(parts)]
-    found = joined(sent, stored or {}, Reader(queue, IDENTITY))
-    assert [message.entry for message in found] == [message.entry for message in sent]
-    return found
+def join(parts, stored=None, *, kind=REGISTRATIONS):
+    """Return the messages that parts become which arrive one after the other."""
+    sent = messages(*parts)
+    received = joined(sent, stored or {}, Reader(KINDS, kind, IDENTITY))
+    assert [message.entry for message in received] == [message.entry for message in sent]
+    return received
 
 
-def kinds(found):
-    return [each.content if isinstance(each.content, Failure) else type(each.content) for each in found]
+def contents(joined_messages):
+    """Return the failures of messages, and the types of their contents."""
+    return [
+        message.content if isinstance(message.content, Failure) else type(message.content)
+        for message in joined_messages
+    ]
 
 
-def kept(*parts):
+def stored_parts(*parts):
     """Return what the database has of a message."""
     return {parts[0].name: {part.segment.index: part.segment.payload for part in parts}}
 
@@ -56,85 +68,85 @@ def altered(part, payload):
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_the_last_part_to_come_completes_in_any_order(order):
+def test_the_last_part_completes_in_any_order(order):
     parts = [split()[position] for position in order]
-    found = join(parts)
-    assert kinds(found) == [Part, Part, OpenedRegistration]
-    assert [message.content for message in found[:2]] == parts[:2]
-    assert [message.last_part for message in found] == [None, None, parts[2]]
-    assert (found[2].content.client, found[2].content.message) == (ALICE.public_key, registering(1).message)
-    assert found[2].content.request_id == request_id(INNER)
+    received = join(parts)
+    assert contents(received) == [Part, Part, OpenedRegistration]
+    assert [message.content for message in received[:2]] == parts[:2]
+    assert [message.last_part for message in received] == [None, None, parts[2]]
+    assert (received[2].content.client, received[2].content.message) == (ALICE.public_key, CONTENT)
+    assert received[2].content.request_id == request_id(INNER)
 
 
 @pytest.mark.parametrize("here", [[0], [1], [2], [0, 1], [0, 2], [1, 2]])
-def test_parts_that_are_kept_count_with_those_that_come(here):
+def test_stored_parts_count_with_new_ones(here):
     parts = split()
     rest = [part for part in parts if part.segment.index not in here]
-    found = join(rest, kept(*(parts[index] for index in here)))
-    assert kinds(found) == [Part] * (len(rest) - 1) + [OpenedRegistration]
+    received = join(rest, stored_parts(*(parts[index] for index in here)))
+    assert contents(received) == [Part] * (len(rest) - 1) + [OpenedRegistration]
 
 
 def test_a_message_of_one_part_is_whole():
-    assert kinds(join(split(count=1))) == [OpenedRegistration]
+    assert contents(join(split(count=1))) == [OpenedRegistration]
 
 
-def test_a_part_that_comes_twice_completes_nothing():
+def test_a_part_that_arrives_twice_completes_nothing():
     first, second, third = split()
-    assert kinds(join([first, first, second, second])) == [Part] * 4
-    assert kinds(join([first, first, second, third])) == [Part] * 3 + [OpenedRegistration]
-    assert kinds(join([second, second], kept(first))) == [Part] * 2
+    assert contents(join([first, first, second, second])) == [Part] * 4
+    assert contents(join([first, first, second, third])) == [Part] * 3 + [OpenedRegistration]
+    assert contents(join([second, second], stored_parts(first))) == [Part] * 2
 
 
-def test_a_part_that_is_kept_stands_against_another_in_its_place():
+def test_the_first_part_of_a_place_counts():
     first, second, third = split()
     wrong = altered(first, b"wrong")
-    assert kinds(join([wrong, second, third], kept(first))) == [Part, Part, OpenedRegistration]
-    assert kinds(join([first, wrong, second, third])) == [Part, Part, Part, OpenedRegistration]
-    assert kinds(join([first, third], kept(wrong, second))) == [Part, Failure.PAYLOAD_MALFORMED]
+    assert contents(join([wrong, second, third], stored_parts(first))) == [Part, Part, OpenedRegistration]
+    assert contents(join([first, wrong, second, third])) == [Part, Part, Part, OpenedRegistration]
+    assert contents(join([first, third], stored_parts(wrong, second))) == [Part, Failure.PAYLOAD_MALFORMED]
 
 
-def test_a_part_after_the_last_one_starts_anew():
+def test_parts_after_the_last_one_start_again():
     parts = split()
-    found = join([*parts, parts[0], *parts[1:], parts[2]])
-    assert kinds(found) == [Part, Part, OpenedRegistration] * 2 + [Part]
-    assert kinds(join([parts[2], parts[0], parts[2]], kept(*parts[:2]))) == [OpenedRegistration, Part, Part]
+    received = join([*parts, parts[0], *parts[1:], parts[2]])
+    assert contents(received) == [Part, Part, OpenedRegistration] * 2 + [Part]
+    assert contents(join([parts[2], parts[0], parts[2]], stored_parts(*parts[:2]))) == [OpenedRegistration, Part, Part]
 
 
-def test_messages_come_together_each_by_itself():
+def test_messages_are_joined_independently():
     alice, bob = split(), split(signer=BOB)
     others = split(application.wrap(Type.PUSH_NOTIFICATION_REGISTRATION, INNER[:-1], ALICE))
     mixed = [part for triple in zip(alice, bob, others, strict=True) for part in triple]
-    assert kinds(join(mixed)) == [Part] * 6 + [OpenedRegistration, OpenedRegistration, RefusedContent]
+    assert contents(join(mixed)) == [Part] * 6 + [OpenedRegistration, OpenedRegistration, RefusedRegistration]
     unsigned = split(signer=None)
-    assert kinds(join([alice[0], unsigned[1], bob[2], unsigned[0], unsigned[2]])) == [Part] * 4 + [OpenedRegistration]
+    mixed = [alice[0], unsigned[1], bob[2], unsigned[0], unsigned[2]]
+    assert contents(join(mixed)) == [Part] * 4 + [OpenedRegistration]
 
 
-def test_what_is_no_part_stays_as_it_is():
-    asked = registering(1)
-    sent = [Message(entry(number), each) for number, each in enumerate([asked, Failure.NOT_FOR_US, split()[0]])]
-    assert joined(sent, {}, Reader(REGISTRATION, IDENTITY)) == sent
+def test_other_messages_stay_as_they_are():
+    sent = messages(registration_message(1), Failure.NOT_FOR_US, split()[0])
+    assert joined(sent, {}, Reader(KINDS, REGISTRATIONS, IDENTITY)) == sent
 
 
-# What does not fit together.
+# Parts that do not fit together.
 
 
-def test_parts_of_another_hash_are_refused_and_used_up():
+def test_parts_of_another_hash_are_refused_and_end():
     first, second, third = split()
-    found = join([first, second, altered(third, b"other"), first, second, third])
-    assert kinds(found) == [Part, Part, Failure.PAYLOAD_MALFORMED, Part, Part, OpenedRegistration]
-    assert found[2].last_part.segment.payload == b"other"
+    received = join([first, second, altered(third, b"other"), first, second, third])
+    assert contents(received) == [Part, Part, Failure.PAYLOAD_MALFORMED, Part, Part, OpenedRegistration]
+    assert received[2].last_part.segment.payload == b"other"
 
 
-def test_parts_that_tell_of_different_counts_are_refused():
+def test_parts_of_different_counts_are_refused():
     first, second, third = split()
     two = Part(Segment(first.segment.entire_message_hash, 1, 2, second.segment.payload), ALICE.public_key)
-    assert kinds(join([first, third, two])) == [Part, Part, Failure.SEGMENT_INCOMPLETE]
-    assert kinds(join([first, two])) == [Part, Failure.PAYLOAD_MALFORMED]
+    assert contents(join([first, third, two])) == [Part, Part, Failure.SEGMENT_INCOMPLETE]
+    assert contents(join([first, two])) == [Part, Failure.PAYLOAD_MALFORMED]
 
 
-def test_a_segment_in_a_segment_is_nobodys_message():
-    nested = segments.split(REGISTERING, 10_000)[0]
-    assert kinds(join(split(nested))) == [Part, Part, Failure.PAYLOAD_MALFORMED]
+def test_a_segment_in_a_segment_is_malformed():
+    nested = segments.split(WHOLE, 10_000)[0]
+    assert contents(join(split(nested))) == [Part, Part, Failure.PAYLOAD_MALFORMED]
 
 
 @pytest.mark.parametrize(
@@ -149,14 +161,14 @@ def test_a_segment_in_a_segment_is_nobodys_message():
         (application.wrap(4711, b"x", ALICE), ALICE, Failure.TYPE_UNSUPPORTED),
     ],
 )
-def test_what_a_whole_message_is_refused_with(data, signer, failure):
+def test_an_unreadable_whole_is_refused(data, signer, failure):
     parts = split(data, 2, signer=signer)
-    found = join(parts)
-    assert kinds(found) == [Part, failure]
-    assert found[1].last_part == parts[1]
+    received = join(parts)
+    assert contents(received) == [Part, failure]
+    assert received[1].last_part == parts[1]
 
 
-def test_an_unsigned_message_is_of_who_signed_its_parts():
+def test_the_signer_of_parts_signs_an_unsigned_whole():
     unsigned = application.ApplicationMetadataMessage(payload=INNER, type=Type.PUSH_NOTIFICATION_REGISTRATION)
     *_, last = join(split(unsigned.SerializeToString()))
     assert last.content.client == ALICE.public_key
@@ -171,44 +183,44 @@ def test_an_unsigned_message_is_of_who_signed_its_parts():
         ("SIGNER_BYTES", 3 * (100 + SEAL_BYTES) - 1, False),
     ],
 )
-def test_a_message_that_is_too_large_is_refused_part_by_part(monkeypatch, limit, most, is_taken):
+def test_each_part_of_too_large_a_message_is_refused(monkeypatch, limit, most, is_taken):
     monkeypatch.setattr(f"wakupush.server.engine.segments.{limit}", most)
     data = bytes(300)
     parts = [Part(Segment(keccak256(data), index, 3, bytes(100)), ALICE.public_key) for index in range(3)]
-    found = join(parts)
-    assert kinds(found) == ([Part, Part, Failure.METADATA_MALFORMED] if is_taken else [Failure.SEGMENT_LIMIT] * 3)
-    assert [message.last_part is None for message in found] == [True, True, not is_taken]
+    received = join(parts)
+    assert contents(received) == ([Part, Part, Failure.METADATA_MALFORMED] if is_taken else [Failure.SEGMENT_LIMIT] * 3)
+    assert [message.last_part is None for message in received] == [True, True, not is_taken]
     assert bool(_complete(parts, {})) == is_taken
 
 
-# For another queue.
+# Messages for another queue.
 
 
 def test_the_last_part_leads_to_the_other_queue():
     parts = split()
-    for stored, come in (({}, parts), (kept(*parts[:2]), parts[2:])):
-        found = join(come, stored, queue=DISPATCH)
-        assert found[-1] == Message(entry(len(come) - 1), Elsewhere(REGISTRATION))
-        assert kinds(found[:-1]) == [Part] * (len(come) - 1)
-    # Of that part alone nothing stays.
-    assert kinds(join([*parts, parts[2], parts[0]], queue=DISPATCH)) == [Part, Part, Elsewhere, Elsewhere, Part]
-    assert kinds(join(parts[2:], kept(*parts[:2]))) == [OpenedRegistration]
+    for stored, arriving in (({}, parts), (stored_parts(*parts[:2]), parts[2:])):
+        received = join(arriving, stored, kind=PUSH_REQUESTS)
+        assert (received[-1].content, received[-1].last_part) == (Elsewhere(REGISTRATION), None)
+        assert contents(received[:-1]) == [Part] * (len(arriving) - 1)
+    # That part alone is not stored.
+    assert contents(join([*parts, parts[2], parts[0]], kind=PUSH_REQUESTS)) == [Part, Part, Elsewhere, Elsewhere, Part]
+    assert contents(join(parts[2:], stored_parts(*parts[:2]))) == [OpenedRegistration]
 
 
-def test_a_query_topic_takes_queries_alone():
-    found = join(split(ASKING, 2, on_query_topic=True), queue=QUERY)
-    assert kinds(found) == [Part, OpenedQuery]
-    assert found[1].content.asker == BOB.public_key
-    assert kinds(join(split(ASKING, 2), queue=QUERY)) == [Part, OpenedQuery]
-    assert kinds(join(split(on_query_topic=True), queue=QUERY)) == [Part, Part, Failure.TYPE_UNSUPPORTED]
-    assert kinds(join(split(), queue=QUERY)) == [Part, Part, Elsewhere]
+def test_a_query_topic_takes_only_queries():
+    received = join(split(QUERY, 2, on_public_topic=True), kind=QUERIES)
+    assert contents(received) == [Part, OpenedQuery]
+    assert received[1].content.sender == BOB.public_key
+    assert contents(join(split(QUERY, 2), kind=QUERIES)) == [Part, OpenedQuery]
+    assert contents(join(split(on_public_topic=True), kind=QUERIES)) == [Part, Part, Failure.TYPE_UNSUPPORTED]
+    assert contents(join(split(), kind=QUERIES)) == [Part, Part, Elsewhere]
 
 
-# What is loaded.
+# Messages that are loaded.
 
 
 @pytest.mark.parametrize(
-    ("come", "here", "is_complete"),
+    ("arriving", "here", "is_complete"),
     [
         ([0, 1, 2], [], True),
         ([0, 1], [], False),
@@ -218,32 +230,32 @@ def test_a_query_topic_takes_queries_alone():
         ([2], [0, 1], True),
     ],
 )
-def test_which_messages_are_loaded(come, here, is_complete):
+def test_complete_messages_are_loaded(arriving, here, is_complete):
     parts = split()
-    complete = _complete([parts[index] for index in come], {parts[0].name: frozenset(here)})
+    complete = _complete([parts[index] for index in arriving], {parts[0].name: frozenset(here)})
     assert list(complete) == ([parts[0].name] if is_complete else [])
 
 
 def test_messages_are_loaded_as_they_become_complete():
     alice, bob = split(), split(signer=BOB)
-    come = [alice[0], bob[0], bob[1], alice[1], bob[2], alice[2]]
-    assert list(_complete(come, {})) == [bob[0].name, alice[0].name]
+    arriving = [alice[0], bob[0], bob[1], alice[1], bob[2], alice[2]]
+    assert list(_complete(arriving, {})) == [bob[0].name, alice[0].name]
 
 
 @given(st.data())
-def test_what_is_put_together_was_loaded(data):
-    """Where a message is not loaded its parts are empty, so it must not be read."""
+def test_joined_messages_were_loaded(data):
+    """A message that is not loaded has empty parts, so it must not be read."""
     alice, bob = split(count=2), split(signer=BOB)
     some = st.lists(st.sampled_from([*alice, *bob]), max_size=9)
-    here, come = data.draw(some), data.draw(some)
+    here, arriving = data.draw(some), data.draw(some)
     stored = {}
     for part in here:
         stored.setdefault(part.name, {})[part.segment.index] = part.segment.payload
     stored = {name: parts for name, parts in stored.items() if len(parts) < (2 if name == alice[0].name else 3)}
-    loaded = _complete(come, {name: frozenset(parts) for name, parts in stored.items()})
-    whole = join(come, stored)
+    loaded = _complete(arriving, {name: frozenset(parts) for name, parts in stored.items()})
+    whole = join(arriving, stored)
     assert (
-        join(come, {name: parts if name in loaded else dict.fromkeys(parts, b"") for name, parts in stored.items()})
+        join(arriving, {name: parts if name in loaded else dict.fromkeys(parts, b"") for name, parts in stored.items()})
         == whole
     )
     assert {message.last_part.name for message in whole if message.last_part} == set(loaded)
@@ -253,11 +265,11 @@ def test_what_is_put_together_was_loaded(data):
 def test_shuffled_and_repeated_parts_complete_once(seed, count, cut):
     shuffled = random.Random(seed)
     parts = split(count=count)
-    come = shuffled.sample(parts, count)
-    # Repeats come before the message is whole.
-    repeats = [shuffled.choice(come[:-1]) for _ in range(3)] if count > 1 else []
-    come = [*come[:-1], *repeats, come[-1]]
-    first = join(come[:cut])
+    arriving = shuffled.sample(parts, count)
+    # Repeats arrive before the message is whole.
+    repeats = [shuffled.choice(arriving[:-1]) for _ in range(3)] if count > 1 else []
+    arriving = [*arriving[:-1], *repeats, arriving[-1]]
+    first = join(arriving[:cut])
     waiting = [message.content for message in first if isinstance(message.content, Part)]
-    second = join(come[cut:], kept(*waiting) if waiting and len(waiting) == len(first) else {})
-    assert kinds([*first, *second]) == [Part] * (len(come) - 1) + [OpenedRegistration]
+    second = join(arriving[cut:], stored_parts(*waiting) if waiting and len(waiting) == len(first) else {})
+    assert contents([*first, *second]) == [Part] * (len(arriving) - 1) + [OpenedRegistration]
