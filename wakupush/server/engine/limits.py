@@ -18,14 +18,17 @@ class TaskLimits:
         """Ask those limits that were not asked before, with one round trip, and return all verdicts.
 
         Args:
-            limits: a limit that comes after another one stands behind it.
+            limits: a limit that comes after another one stands behind it, unless an earlier transaction asked that one.
         """
-        new = [self._resolve(limit) for limit in limits if limit.id not in self._verdicts]
+        new: list[Limit] = []
+        for limit in limits:
+            if limit.id in self._verdicts:
+                continue
+            earlier = self._verdicts.get(limit.after.id) if limit.after is not None else None
+            if earlier is False:
+                self._verdicts[limit.id] = False
+            else:
+                new.append(replace(limit, after=None) if earlier else limit)
         for limit, is_through in zip(new, self._limiter.ask(new), strict=True):
             self._verdicts[limit.id] = is_through
-        return Verdicts(frozenset(name for name, is_through in self._verdicts.items() if not is_through))
-
-    def _resolve(self, limit: Limit) -> Limit:
-        """Return a limit without the one that it comes after if that one let it through in an earlier transaction."""
-        known = limit.after is not None and self._verdicts.get(limit.after.id, False)
-        return replace(limit, after=None) if known else limit
+        return Verdicts(frozenset(limit_id for limit_id, is_through in self._verdicts.items() if not is_through))
