@@ -120,16 +120,15 @@ def check(
     return of(message)
 
 
-def is_plausible(message: PushNotificationRegistration, *, stored_version: int, limits: Limits) -> bool:
-    """Return whether nothing is wrong with a registration, as far as one can tell without verifying its grant.
+def is_plausible(message: PushNotificationRegistration, *, limits: Limits) -> bool:
+    """Return whether nothing is wrong with a registration, as far as one can tell from it alone.
+
+    Two checks are left out: whether the version is above the stored one, and whose grant it is.
 
     Args:
-        stored_version: of this client and installation, 0 if none.
         limits: how much it may hold.
     """
-    if message.version <= stored_version or any(_name_faults(message)):
-        return False
-    return message.unregister or not any(faults(message, limits))
+    return not any(_name_faults(message) if message.unregister else faults(message, limits))
 
 
 def faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Failure]:

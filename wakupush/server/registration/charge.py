@@ -21,34 +21,29 @@ class Charge:
     message: bytes
     #: Whether the same registration came before.
     is_repeat: bool
-    #: The message for which the first registration of its installation is counted: it and all that come after it in a
-    #: task share the verdict. None if something is stored of it, or nothing plausible came yet.
+    #: The message for which the first registration of its installation is counted: it and the plausible ones that come
+    #: after it in a task share the verdict. None if something is stored of it, or this one is not plausible.
     first: bytes | None
 
 
 def charges(messages: Sequence[Message], stored: Installations, context: Context) -> Iterator[Charge]:
     """Yield what registrations are counted as, each as if the plausible ones before it were stored."""
     installations, firsts = stored.copy(), dict[Installation, bytes]()
+    most_installations = context.settings.limits.installations_per_key
     for message in messages:
         content, envelope = message.content, message.entry.hash
         if not isinstance(content, OpenedRegistration):
             continue
         is_repeat = installations.is_repeat(content)
-        if not is_repeat and _is_plausible(content, installations, context):
+        is_plausible = is_repeat or registration.is_plausible(content.message, limits=registration.LIMITS)
+        before = installations.stored.get(content.installation)
+        is_newer = content.message.version > (before.version if before else 0)
+        if is_plausible and is_newer and not installations.is_full(content, most_installations):
             if content.installation not in stored.stored:
                 firsts.setdefault(content.installation, envelope)
             row = Stored(content.message.version, content.request_digest, not content.message.unregister)
             installations.take(content.installation, row)
-        yield Charge(content, envelope, is_repeat, firsts.get(content.installation))
-
-
-def _is_plausible(content: OpenedRegistration, installations: Installations, context: Context) -> bool:
-    row = installations.stored.get(content.installation)
-    return not installations.is_full(
-        content, context.settings.limits.installations_per_key
-    ) and registration.is_plausible(
-        content.message, stored_version=row.version if row else 0, limits=registration.LIMITS
-    )
+        yield Charge(content, envelope, is_repeat, firsts.get(content.installation) if is_plausible else None)
 
 
 def charge(messages: Sequence[Message], installations: Installations, context: Context) -> Iterator[Limit]:
