@@ -1,5 +1,6 @@
 """Builders of messages, of what is stored, and of outcomes' parts, for tests of decisions: no database, no clock."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID
@@ -68,6 +69,23 @@ def messages(*contents, last_part=None, **fields):
 def hold_back(*limits):
     """Return the verdicts that hold back what is counted for these limits."""
     return Verdicts(frozenset(limit.id for limit in limits))
+
+
+class CountingLimiter:
+    """A limiter that counts in memory, and lets through those who come first."""
+
+    def __init__(self):
+        self.calls = []
+        self._counts = Counter()
+
+    def ask(self, limits):
+        self.calls.append(list(limits))
+        verdicts = {}
+        for limit in limits:
+            is_counted = limit.after is None or verdicts[limit.after.id]
+            self._counts[limit.name, limit.key] += limit.cost if is_counted else 0
+            verdicts[limit.id] = is_counted and self._counts[limit.name, limit.key] <= limit.most
+        return [verdicts[limit.id] for limit in limits]
 
 
 def kinds(outcome):

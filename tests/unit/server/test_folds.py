@@ -1,154 +1,174 @@
-"""Decisions are pure, and a batch is decided as its messages are, one after the other."""
+"""Charging and deciding are pure, and a task decides its messages as if they came one after the other."""
 
 from collections import Counter
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from wakupush.server.engine.decide import registration, request
 
 from support.deciding import (
     ALICE,
     ALLOW,
     BOB,
     CAROL,
+    NOTHING_STORED,
     PHONE,
     TABLET,
-    asking,
+    CountingLimiter,
+    context,
     entry,
-    facts,
+    hold_back,
+    installation,
     item,
-    known,
     messages,
-    registering,
-    unregistering,
+    push_request,
+    registration_message,
+    request_facts,
+    unregistration_message,
 )
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.failures import Failure
-from wakupush.model.limits import FIRST_REGISTRATIONS, Verdicts
+from wakupush.model.limits import DEVICE_PUSHES, FIRST_REGISTRATIONS, REPEATS
 from wakupush.model.notifications import NotificationType
-from wakupush.model.queues import REGISTRATION
-from wakupush.model.registrations import Registration, Stored
-from wakupush.server.engine.message import RefusedContent
-from wakupush.server.engine.run import _decide, _Limits
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.server.engine.limits import TaskLimits
+from wakupush.server.push.kind import PUSH_REQUESTS
+from wakupush.server.registration.kind import REGISTRATIONS
+from wakupush.server.registration.read import RefusedRegistration
+
+charge_registrations, decide_registrations = REGISTRATIONS.charge, REGISTRATIONS.decide
+charge_requests, decide_requests = PUSH_REQUESTS.charge, PUSH_REQUESTS.decide
 
 
-class Only(Verdicts):
-    """Verdicts by the envelope, whatever is asked."""
-
-    __slots__ = ("denied",)
-
-    def __init__(self, denied):
-        super().__init__()
-        object.__setattr__(self, "denied", denied)
-
-    def allow(self, limit):
-        return limit.message not in self.denied
-
-
-class Counting:
-    """A limiter that counts in memory."""
-
-    def __init__(self):
-        self.counts, self.asked = Counter(), []
-
-    def ask(self, wanted):
-        self.asked += wanted
-        verdicts = {}
-        for limit in wanted:
-            self.counts[limit.name, limit.key] += 1
-            verdicts[limit] = self.counts[limit.name, limit.key] <= limit.most
-        return verdicts
-
-
-denials = st.sets(st.integers(1, 12)).map(lambda numbers: Only({entry(number).hash for number in numbers}))
-
-
-def test_the_verdicts_of_a_test_deny_by_the_envelope():
-    [outcome] = registration.decide(messages(registering(1)), facts(REGISTRATION), Only({entry(1).hash}))
-    assert outcome.change is None
+def draw_verdicts(draw, limits):
+    """Return verdicts that hold back some of these limits, and whatever comes after them."""
+    limits = list(limits)
+    held_back = draw(st.sets(st.sampled_from(limits))) if limits else set()
+    return hold_back(*(limit for limit in limits if {limit, limit.after} & held_back))
 
 
 # Registrations.
 
+users, devices = st.sampled_from([ALICE, BOB]), st.sampled_from([PHONE, TABLET])
 registrations = st.one_of(
     st.builds(
-        registering,
+        registration_message,
         st.integers(0, 4),
-        user=st.sampled_from([ALICE, BOB]),
-        device=st.sampled_from([PHONE, TABLET]),
-        nonce=st.sampled_from(["", "anew"]),
+        user=users,
+        device=devices,
+        nonce=st.sampled_from(["", "again"]),
     ),
-    st.builds(
-        unregistering, st.integers(1, 4), user=st.sampled_from([ALICE, BOB]), device=st.sampled_from([PHONE, TABLET])
-    ),
+    st.builds(unregistration_message, st.integers(1, 4), user=users, device=devices),
     st.sampled_from([Failure.INNER_MALFORMED, Failure.REGISTRATION_MALFORMED]).map(
-        lambda failure: RefusedContent(ALICE.public_key, failure, bytes(64))
+        lambda failure: RefusedRegistration(ALICE.public_key, bytes(64), failure)
     ),
 )
+#: Their version makes them plausible, their grant is not the user's.
+with_wrong_grants = st.builds(
+    registration_message, st.integers(1, 4), user=users, device=devices, grant=st.just(bytes(65))
+)
 batches = st.lists(registrations, max_size=12).map(lambda contents: messages(*contents))
+dubious_batches = st.lists(registrations | with_wrong_grants, max_size=12).map(lambda contents: messages(*contents))
+FULL = context(REGISTRATION, limits={"installations_per_key": 1})
+LIMITED = context(REGISTRATION, limits={"first_registrations_per_hour": 2})
 
 
-def with_stored(before, stored):
-    """Return facts with these rows; what a key has is counted anew."""
-    counts = Counter(each.key_hash for each, state in stored.items() if state.registered)
-    return replace(before, stored=stored, counts=dict(counts))
-
-
-def advance(before, outcome):
-    """Return the facts after an outcome."""
-    if outcome.change is None:
-        return before
-    registered = isinstance(outcome.change.registration, Registration)
-    row = Stored(outcome.change.registration.version, outcome.change.request_digest, registered)
-    return with_stored(before, {**before.stored, outcome.change.installation: row})
+def store(installations, outcomes):
+    """Return what is stored after outcomes."""
+    after = installations.copy()
+    for outcome in outcomes:
+        if outcome.effect is not None and (change := outcome.effect.change) is not None:
+            after.take(change.installation, change.row)
+    return after
 
 
 @st.composite
-def worlds(draw, **limits):
-    """Return facts of a server that some have registered with."""
-    world = facts(REGISTRATION, limits=limits)
-    for outcome in registration.decide(draw(batches), facts(REGISTRATION), ALLOW):
-        world = advance(world, outcome)
-    return world
+def stored(draw, task_context):
+    """Return what is stored on a server that some registered with."""
+    return store(NOTHING_STORED, decide_registrations(draw(batches), NOTHING_STORED, ALLOW, task_context))
 
 
-crowded = worlds(installations_per_key=1)
+@given(st.data(), stored(FULL), dubious_batches)
+def test_registrations_are_decided_purely(data, installations, batch):
+    before = installations.copy()
+    limits = list(charge_registrations(batch, installations, FULL))
+    assert list(charge_registrations(batch, installations, FULL)) == limits
+    verdicts = draw_verdicts(data.draw, limits)
+    outcomes = decide_registrations(batch, installations, verdicts, FULL)
+    assert decide_registrations(batch, installations, verdicts, FULL) == outcomes
+    assert installations == before
+    assert [outcome.entry for outcome in outcomes] == [message.entry for message in batch]
 
 
-@given(crowded, batches, denials)
-def test_deciding_registrations_is_pure(world, batch, verdicts):
-    stored, counts = dict(world.stored), dict(world.counts)
-    first = registration.decide(batch, world, verdicts)
-    assert registration.decide(batch, world, verdicts) == first
-    assert (world.stored, world.counts) == (stored, counts)
-
-
-@given(crowded, batches, denials)
-def test_a_batch_of_registrations_is_decided_one_by_one(world, batch, verdicts):
-    together, alone = registration.decide(batch, world, verdicts), []
+@given(stored(FULL), batches)
+def test_registrations_are_decided_one_by_one(installations, batch):
+    together, alone = decide_registrations(batch, installations, ALLOW, FULL), []
     for message in batch:
-        [outcome] = registration.decide([message], world, verdicts)
-        world = advance(world, outcome)
-        alone.append(outcome)
+        alone += decide_registrations([message], installations, ALLOW, FULL)
+        installations = store(installations, alone[-1:])
     assert together == alone
 
 
-@given(worlds(first_registrations_per_hour=2), batches)
-def test_limits_are_asked_once_as_if_one_by_one(world, batch):
-    limiter, one_by_one, alone = Counting(), Counting(), []
-    limits = _Limits(limiter)
-    together = _decide(batch, world, limits)
-    assert len(limiter.asked) == len(set(limiter.asked))
-    assert _decide(batch, world, limits) == together  # the transaction is repeated
-    assert len(limiter.asked) == len(limits.verdicts)
+@given(
+    stored(LIMITED),
+    batches,
+    st.sets(st.tuples(users, devices).map(lambda pair: installation(*pair))),
+    st.sets(st.integers(1, 12)),
+)
+def test_registrations_are_held_back_one_by_one(installations, batch, new, numbers):
+    """First registrations by their installation, repeats by their envelope."""
+    repeated = {entry(number).hash for number in numbers}
+    first = {message.entry.hash for message in batch if getattr(message.content, "installation", None) in new}
+
+    def decide_held_back(part):
+        limits = charge_registrations(part, installations, LIMITED)
+        held_back = [limit for limit in limits if limit.message in (repeated if limit.name == REPEATS else first)]
+        return decide_registrations(part, installations, hold_back(*held_back), LIMITED)
+
+    together, alone = decide_held_back(batch), []
     for message in batch:
-        [outcome] = _decide([message], world, _Limits(one_by_one))
-        world = advance(world, outcome)
-        alone.append(outcome)
+        alone += decide_held_back([message])
+        installations = store(installations, alone[-1:])
     assert together == alone
-    firsts = Counter(limit.name for limit in limiter.asked)[FIRST_REGISTRATIONS]
-    assert firsts <= Counter(limit.name for limit in one_by_one.asked)[FIRST_REGISTRATIONS]
+
+
+def run(batch, installations, limits):
+    """Return the outcomes of registrations, as a task decides on them."""
+    verdicts = limits.ask(charge_registrations(batch, installations, LIMITED))
+    return decide_registrations(batch, installations, verdicts, LIMITED)
+
+
+@given(stored(LIMITED), batches)
+def test_registrations_are_limited_as_if_one_by_one(installations, batch):
+    limiter, one_by_one, alone = CountingLimiter(), CountingLimiter(), []
+    limits = TaskLimits(limiter)
+    together = run(batch, installations, limits)
+    assert run(batch, installations, limits) == together  # the transaction is repeated
+    asked, nothing = limiter.calls
+    assert (len(asked), nothing) == (len({limit.id for limit in asked}), [])
+    for message in batch:
+        alone += run([message], installations, TaskLimits(one_by_one))
+        installations = store(installations, alone[-1:])
+    assert together == alone
+    asked_alone = [limit for limits in one_by_one.calls for limit in limits]
+    names, names_alone = (Counter(limit.name for limit in each) for each in (asked, asked_alone))
+    assert names[FIRST_REGISTRATIONS] <= names_alone[FIRST_REGISTRATIONS]
+
+
+@given(st.data(), stored(FULL), dubious_batches)
+def test_what_is_held_back_is_never_stored(data, installations, batch):
+    """Neither an installation whose first registration is held back, nor one that was not counted."""
+    limits = list(charge_registrations(batch, installations, FULL))
+    verdicts = draw_verdicts(data.draw, limits)
+    let_through = {
+        message.content.installation
+        for message in batch
+        for limit in limits
+        if limit.after and limit.message == message.entry.hash and limit.id not in verdicts.held_back
+    }
+    outcomes = decide_registrations(batch, installations, verdicts, FULL)
+    new = store(installations, outcomes).stored.keys() - installations.stored.keys()
+    assert new <= let_through
 
 
 # Push requests.
@@ -156,77 +176,97 @@ def test_limits_are_asked_once_as_if_one_by_one(world, batch):
 items = st.builds(
     item,
     st.sampled_from([ALICE, ALICE, CAROL]),
-    st.sampled_from([PHONE, TABLET]),
+    devices,
     access_token=st.sampled_from([item().access_token, item().access_token, "wrong"]),
     type=st.sampled_from([NotificationType.MESSAGE, NotificationType.MENTION, 99]),
     message=st.sampled_from([b"1", b"2"]),
 )
+item_lists = st.lists(items, max_size=3)
+TASK = context(DISPATCH)
 
 
 @st.composite
-def requests(draw, **limits):
-    """Return facts, and messages that hold a few requests in several envelopes; some of these came before."""
+def requests(draw):
+    """Return a few requests in several envelopes, and what is stored: some of them came before."""
     few = [
-        asking(*draw(st.lists(items, max_size=3)), number=number, message_id=draw(st.sampled_from([b"id", b"other"])))
+        push_request(*draw(item_lists), number=number, message_id=draw(st.sampled_from([b"id", b"other"])))
         for number in range(1, 4)
     ]
-    few.append(asking(*draw(st.lists(items, max_size=3)), number=4, too_many=True))
+    few.append(push_request(*draw(item_lists), number=4, too_many=True))
     admitted = {
-        each.message_id: RememberedRequest(
-            draw(st.lists(st.booleans(), min_size=len(each.addresses), max_size=len(each.addresses)))
+        request.message_id: RememberedRequest(
+            draw(st.lists(st.booleans(), min_size=len(request.addresses), max_size=len(request.addresses)))
         )
-        for each in draw(st.sets(st.sampled_from(few[:3]), max_size=2))
+        for request in draw(st.sets(st.sampled_from(few[:3]), max_size=2))
     }
     contents = draw(st.lists(st.tuples(st.sampled_from(few), st.sampled_from([BOB, CAROL])), max_size=8))
     batch = messages(*(replace(content, sender=sender.public_key) for content, sender in contents))
-    return known(admitted=admitted, limits=limits), batch
+    return batch, request_facts(*few, admitted=admitted)
 
 
-limited = requests(pushes_per_device_per_minute=1)
-
-
-def admit(before, outcome):
-    """Return the facts after an outcome: what a later envelope of a request is told."""
-    succeeded = [failure is None for failure in outcome.request.failures]
+def remember(facts, outcome):
+    """Return what is stored after an outcome: a later envelope of the request is answered by it."""
+    succeeded = [failure is None for failure in outcome.effect.failures]
     if not any(succeeded):
-        return before
-    return replace(before, admitted={**before.admitted, outcome.request.message_id: RememberedRequest(succeeded)})
+        return facts
+    return replace(facts, admitted={**facts.admitted, outcome.effect.message_id: RememberedRequest(succeeded)})
 
 
-@given(limited, denials)
-def test_deciding_requests_is_pure(drawn, verdicts):
-    world, batch = drawn
-    admitted, receivers = {**world.admitted}, {**world.receivers.devices}
-    first = request.decide(batch, world, verdicts)
-    assert request.decide(batch, world, verdicts) == first
-    assert (world.admitted, world.receivers.devices) == (admitted, receivers)
+@given(st.data(), requests())
+def test_requests_are_decided_purely(data, batch_and_facts):
+    batch, facts = batch_and_facts
+    before = replace(facts, admitted=dict(facts.admitted), receivers=dict(facts.receivers))
+    limits = list(charge_requests(batch, facts, TASK))
+    assert list(charge_requests(batch, facts, TASK)) == limits
+    verdicts = draw_verdicts(data.draw, limits)
+    outcomes = decide_requests(batch, facts, verdicts, TASK)
+    assert decide_requests(batch, facts, verdicts, TASK) == outcomes
+    assert facts == before
 
 
 @given(requests())
-def test_a_batch_of_requests_is_decided_one_by_one(drawn):
-    world, batch = drawn
-    together, taken, seen = request.decide(batch, world, ALLOW), set(), set()
+def test_requests_are_decided_one_by_one(batch_and_facts):
+    batch, facts = batch_and_facts
+    together, taken, seen = decide_requests(batch, facts, ALLOW, TASK), set(), set()
     for message, outcome in zip(batch, together, strict=True):
-        [alone] = request.decide([message], world, ALLOW)
-        world = admit(world, alone)
+        [alone] = decide_requests([message], facts, ALLOW, TASK)
+        facts = remember(facts, alone)
         assert outcome.reply == alone.reply
-        assert outcome.request.failures == alone.request.failures
+        assert outcome.effect.failures == alone.effect.failures
         # The database takes each delivery once.
-        new = [each for each in alone.admissions if each.delivery.delivery_key not in taken]
-        assert list(outcome.admissions) == new
-        taken |= {each.delivery.delivery_key for each in new}
-        # Of a twin the items are not told of again.
-        twin = message.content.message_id in seen
-        assert outcome.events == (alone.events[-1:] if twin else alone.events)
+        new = [each for each in alone.effect.admissions if each.delivery.delivery_key not in taken]
+        assert list(outcome.effect.admissions) == new
+        taken |= {admission.delivery.delivery_key for admission in new}
+        # A copy has no events for its items.
+        is_copy = message.content.message_id in seen
+        assert outcome.events == (alone.events[-1:] if is_copy else alone.events)
         seen.add(message.content.message_id)
 
 
-@given(limited, denials)
-def test_success_is_pushed_or_filtered(drawn, verdicts):
-    world, batch = drawn
-    outcomes = request.decide(batch, world, verdicts)
-    pushed = Counter(each.delivery.delivery_key for outcome in outcomes for each in outcome.admissions)
-    assert set(pushed.values()) <= {1}
-    told = [outcome.request for outcome in outcomes if outcome.request]
-    assert {key for each in told for key in each.delivery_keys if key} == set(pushed)
-    assert not [each for each in told for pair in zip(each.failures, each.delivery_keys, strict=True) if all(pair)]
+@given(st.data(), requests())
+def test_success_is_pushed_or_filtered(data, batch_and_facts):
+    batch, facts = batch_and_facts
+    verdicts = draw_verdicts(data.draw, charge_requests(batch, facts, TASK))
+    answered = [
+        outcome.effect for outcome in decide_requests(batch, facts, verdicts, TASK) if outcome.effect is not None
+    ]
+    pushes = Counter(admission.delivery.delivery_key for request in answered for admission in request.admissions)
+    assert set(pushes.values()) <= {1}
+    assert {key for request in answered for key in request.delivery_keys if key} == set(pushes)
+    for request in answered:
+        assert not [pair for pair in zip(request.failures, request.delivery_keys, strict=True) if all(pair)]
+
+
+@given(st.data(), requests())
+def test_what_is_pushed_whole_was_counted(data, batch_and_facts):
+    batch, facts = batch_and_facts
+    limits = list(charge_requests(batch, facts, TASK))
+    verdicts = draw_verdicts(data.draw, limits)
+    let_through = {limit.id for limit in limits} - verdicts.held_back
+    for outcome in decide_requests(batch, facts, verdicts, TASK):
+        for admission in outcome.effect.admissions if outcome.effect else ():
+            delivery = admission.delivery
+            assert not delivery.message or any(
+                key == delivery.delivery_key and (DEVICE_PUSHES, outcome.entry.hash, position) in let_through
+                for position, key in enumerate(outcome.effect.delivery_keys)
+            )
