@@ -14,7 +14,6 @@ from ingest.routing import Routes
 from support.served import SHARD, request
 from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
-from wakupush.model.limits import MINUTE, Limit
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
@@ -23,7 +22,6 @@ from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
-from wakupush.redis.limits import Limiter
 from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.beat.queries import derive_keys, enqueue_waiting, trim_waiting
 from wakupush.server.engine.background import Later
@@ -34,49 +32,11 @@ def contacts(count: int) -> dict:
     return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
 
 
-# How a limit is counted.
-
-
-def limits(*keys, most=3, cost=1, number=0):
-    return [Limit("name", most, MINUTE, (number + n).to_bytes(32, "big"), 0, key, cost) for n, key in enumerate(keys)]
-
-
 @pytest.fixture
 def redis(redis_server):
     with Redis.from_url(redis_server.url) as redis:
         redis.flushall()
         yield redis
-
-
-def test_a_limit_is_counted_by_its_key_and_within_its_time(redis):
-    now = [600.0]
-    limiter = Limiter(redis, draw=lambda: 0.999, now=lambda: now[0])
-    wanted = limits(*["one"] * 4, "other")
-    assert limiter.ask(wanted) == [True, True, True, False, True]
-    now[0] = 659.0
-    assert limiter.ask(limits("one")) == [False]
-    now[0] = 660.0 + 59.0  # of the five before a sixtieth counts
-    assert limiter.ask(limits("one", "one")) == [True, True]
-    now[0] = 900.0
-    assert limiter.ask(limits(*["one"] * 3)) == [True] * 3
-
-
-def test_above_a_limit_chance_decides_by_what_is_asked(redis):
-    drawn = []
-    limiter = Limiter(redis, draw=lambda: drawn.append(1) or 0.5, now=lambda: 600.0)
-    verdicts = limiter.ask(limits(*["one"] * 8))
-    # 3 of 6 are the last that a half lets through.
-    assert (verdicts, len(drawn)) == ([True] * 5 + [False] * 3, 8)
-    large = limits(*["two"] * 4, most=100, cost=40)
-    assert limiter.ask(large) == [True, True, True, True]
-    assert limiter.ask(limits(*["two"] * 2, most=100, cost=200, number=9)) == [False, False]
-    assert limiter.ask(limits("two", most=100, cost=10, number=20)) == [True]
-
-
-def test_counters_go_by_themselves(redis):
-    Limiter(redis).ask(limits("one"))
-    [key] = redis.keys("wakupush:limit*")
-    assert 0 < redis.ttl(key) <= 2 * MINUTE
 
 
 # Registrations.
