@@ -156,7 +156,7 @@ def test_registrations_are_limited_as_if_one_by_one(installations, batch):
 
 
 @given(st.data(), stored(FULL), dubious_batches)
-def test_what_is_held_back_is_never_stored(data, installations, batch):
+def test_only_counted_installations_are_stored(data, installations, batch):
     """Neither an installation whose first registration is held back, nor one that was not counted."""
     limits = list(charge_registrations(batch, installations, FULL))
     verdicts = draw_verdicts(data.draw, limits)
@@ -258,7 +258,7 @@ def test_success_is_pushed_or_filtered(data, batch_and_facts):
 
 
 @given(st.data(), requests())
-def test_what_is_pushed_whole_was_counted(data, batch_and_facts):
+def test_only_counted_items_are_pushed_whole(data, batch_and_facts):
     batch, facts = batch_and_facts
     limits = list(charge_requests(batch, facts, TASK))
     verdicts = draw_verdicts(data.draw, limits)

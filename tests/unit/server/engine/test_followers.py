@@ -19,7 +19,7 @@ def followers():
     opened.close()
 
 
-def test_who_hands_over_does_not_wait(followers):
+def test_handing_over_does_not_wait(followers):
     go, done = Event(), []
     followers.do(1, lambda: (go.wait(30), done.append("followed up")))
     assert not done
@@ -32,7 +32,7 @@ def test_who_hands_over_does_not_wait(followers):
     ("sizes", "next_size"),
     [([1] * module.BATCHES, 1), ([module.BYTES - 1], 2), ([1], module.BYTES), ([2 * module.BYTES], 0)],
 )
-def test_who_is_full_takes_in_no_more(followers, sizes, next_size):
+def test_full_followers_take_in_no_more(followers, sizes, next_size):
     go, done = Event(), Event()
     for size in sizes:
         followers.do(size, lambda: go.wait(30))
@@ -45,7 +45,7 @@ def test_who_is_full_takes_in_no_more(followers, sizes, next_size):
     assert done.wait(30)
 
 
-def test_what_is_larger_than_all_room_is_followed_up_alone(followers):
+def test_a_batch_larger_than_all_room_goes_alone(followers):
     done = Event()
     followers.do(100 * module.BYTES, done.set)
     assert done.wait(30)

@@ -24,7 +24,7 @@ def test_each_limit_is_asked_once():
     assert [limits for limits in limiter.calls if limits] == [[first, second], [third]]
 
 
-def test_one_call_counts_what_another_limit_lets_through():
+def test_one_call_counts_what_passed_another_limit():
     first, held_back = limit("first"), limit("first", 2, most=1)
     after = [limit("second", after=first), limit("second", 2, after=held_back)]
     task_limits = TaskLimits(CountingLimiter())

@@ -91,7 +91,7 @@ def test_copies_in_a_task_are_repeats():
     assert limits_of(too_many, too_many) == [repeat_limit(too_many, 2)]
 
 
-def test_remembered_requests_are_counted_after_their_repeat():
+def test_remembered_items_count_after_their_repeat():
     """For items that did not succeed; and each of them, because the first may be held back."""
     request = push_request(item(), item(device=TABLET), WRONG_ITEM)
     admitted = {request.message_id: RememberedRequest([True, False, False])}
@@ -141,7 +141,7 @@ def test_each_item_has_its_own_verdict():
     assert [admission.delivery.message for admission in outcome.effect.admissions] == [b"message", b""]
 
 
-def test_contentless_pushes_collapse_by_device_and_minute():
+def test_empty_pushes_collapse_by_device_and_minute():
     def collapsed(device, now):
         request = push_request(item(device=device))
         position_verdicts = hold_back(device_limit(device=device))

@@ -60,7 +60,7 @@ def test_copies_in_one_task_are_limited_as_repeats(too_many):
     assert (kinds(outcomes[2]), failures(outcomes[2])) == (REFUSED, [Failure.REPEATED_TOO_OFTEN])
 
 
-def test_each_sender_of_an_unsigned_request_is_answered():
+def test_each_sender_of_unsigned_copies_is_answered():
     outcomes = decide_requests(push_request(item()), push_request(item(), sender=CAROL), push_request(item()))
     assert [outcome.reply.recipient for outcome in outcomes] == [user.public_key for user in (BOB, CAROL, BOB)]
     assert [len(outcome.effect.admissions) for outcome in outcomes] == [1, 0, 0]

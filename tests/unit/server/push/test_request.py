@@ -185,7 +185,7 @@ def test_a_request_without_items_is_answered():
     assert (request_answers(outcome), outcome.effect.admissions) == ([], ())
 
 
-def test_equal_items_are_pushed_once_and_reported_twice():
+def test_equal_items_are_pushed_once_reported_twice():
     [outcome] = decide_requests(push_request(item(), WRONG_ITEM, item()))
     assert request_answers(outcome) == [SUCCESS, Answer.WRONG_TOKEN, SUCCESS]
     [key] = admitted_keys(outcome)

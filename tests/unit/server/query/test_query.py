@@ -77,7 +77,7 @@ def limits_of(query, sizes, *, limits=None, topic="topic"):
         ((CAROL, BOB), [B_PHONE]),
     ],
 )
-def test_devices_are_revealed_in_the_order_of_the_query(users, devices):
+def test_devices_are_revealed_in_order_of_the_query(users, devices):
     outcome = decide_query(query(*users, number=9))
     response = parse_response(outcome.reply.inner)
     assert [(info.key_hash, info.installation_id) for info in response.infos] == [

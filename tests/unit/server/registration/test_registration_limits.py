@@ -138,7 +138,7 @@ def test_a_task_counts_as_if_one_by_one():
         unregistration_message(3),
         unregistration_message(3),
         registration_message(4),
-        registration_message(0, device=TABLET),
+        registration_message(5, device=TABLET, grant=b""),
         unregistration_message(1, device=TABLET),
         registration_message(2, device=TABLET),
         registration_message(1, device=WATCH),
@@ -191,7 +191,7 @@ def test_an_older_version_shares_the_verdict():
     assert registration_answers(decide_registrations(*contents)) == [Answer.MALFORMED_MESSAGE, SUCCESS]
 
 
-def test_what_is_not_counted_is_not_stored():
+def test_an_uncounted_registration_is_not_stored():
     """Only the one before it, which was not stored, made it look as if it need not be counted."""
     most_one = {"installations_per_key": 1}
     outcomes = decide_registrations(
