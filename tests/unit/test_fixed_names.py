@@ -51,7 +51,7 @@ def test_redis_keys():
     redis = SimpleNamespace(eval=lambda _, count, *arguments: counted.extend(arguments[:count]) or [1])
     Limiter(redis, now=lambda: 120.0).ask([Limit("name", 1, 60, bytes(32), key="key")])
     assert counted == ["wakupush:limit:name:key:2", "wakupush:limit:name:key:1"]
-    assert (watched.KEY, watched.MARKER, watched.LIFE, watched.SEEN) == (
+    assert (watched.KEY, watched.MARKER, watched.LIFE, watched.SEEN_AT) == (
         "wakupush:watched:topics",
         "wakupush:watched:complete",
         "wakupush:watched:life",
