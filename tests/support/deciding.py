@@ -1,4 +1,4 @@
-"""Builders of messages, of what is stored, and of outcomes' parts, for tests of decisions: no database, no clock."""
+"""Builders for tests of decisions: messages, what is stored, and what outcomes say. No database, socket or clock."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class CountingLimiter:
 
 
 def kinds(outcome):
-    """Return all kinds of events that the events of an outcome stand for, the first and last of a message there."""
+    """Return what happened to a message by its events, from `received` to `answered`: see `history`."""
     places = {EventKind.RECEIVED: 0, EventKind.OPENED: 1, EventKind.ANSWERED: 3}
     return sorted((kind for event in outcome.events for kind in history(event)), key=lambda kind: places.get(kind, 2))
 
