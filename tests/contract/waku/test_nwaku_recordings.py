@@ -108,12 +108,12 @@ def test_store_pages(name):
             with pytest.raises(NodeError):
                 next(walk)
             return
-        found = next(walk)
+        first_page = next(walk)
     rows = recording.answer["messages"]
     # Of other shards and times are those that were not asked for, and whose hash is another on our shard.
-    assert len(found.found) + found.malformed == len(rows)
+    assert len(first_page.messages) + first_page.malformed == len(rows)
     without_data = [bytes.fromhex(row["messageHash"][2:]) for row in rows if "message" not in row]
-    assert [stored.hash for stored in found.found if stored.message is None] == without_data
+    assert [stored.hash for stored in first_page.messages if stored.message is None] == without_data
 
 
 @recorded("store-v3-data", "store-v3-desc", "store-v3-time-range")

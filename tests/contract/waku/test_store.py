@@ -183,7 +183,7 @@ def test_a_page_that_fails_ends_the_walk_with_a_name(store, node, url, manners, 
     now = time.time_ns()
     publish(store, node, [message(now + number) for number in range(150)])
     pages = store.walk(query(now, now + 200, TOPIC), with_messages=False)
-    assert len(next(pages).found) == (100 if manners == "nwaku" else 16)  # a go-waku always adds the messages
+    assert len(next(pages).messages) == (100 if manners == "nwaku" else 16)  # a go-waku always adds the messages
     httpx2.post(f"{url}/dev/faults", json={"path": "/store", "times": 1, **fault}).raise_for_status()
     with pytest.raises(NodeError):
         next(pages)
