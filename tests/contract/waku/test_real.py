@@ -114,7 +114,7 @@ def test_after_a_restart_of_the_node(tmp_path):
         node.subscribe([SHARD])
         assert node.read(SHARD).messages == ()
     with running(tmp_path, port), WakuNode(f"http://127.0.0.1:{port}") as again:
-        again._subscriptions = dict(node._subscribed)  # the same client would be closed by now
+        again._subscriptions = dict(node._subscriptions)  # the same client would be closed by now
         again.subscribe([SHARD])
         with pytest.raises(NotSubscribed):
             again.read(SHARD)
