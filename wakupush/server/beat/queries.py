@@ -56,10 +56,10 @@ def _derive_topic(beat: Beat, content_topic: str) -> int:
     topic = topics.topic_of(content_topic)
     with beat.pool.connection() as connection:
         users = query_topics.candidates(connection, [topic]).get(topic, []) if topic else []
-    derived = sum(_derive(beat, user) for user in users if user.symmetric_key is None)
+    count = sum(_derive(beat, user) for user in users if user.symmetric_key is None)
     with beat.pool.connection() as connection:
         waiting_queries.wake(connection, content_topic)
-    return derived
+    return count
 
 
 def _derive(beat: Beat, user: QueryTopic) -> int:
@@ -121,8 +121,8 @@ def _fill(beat: Beat) -> None:
         query_topics.wait_for_additions(connection)
     count = 0
     with beat.pool.connection() as connection:
-        for added in query_topics.every_topic(connection, since=since):
-            watched.add(beat.redis, added)
-            count += len(added)
+        for topics_added in query_topics.every_topic(connection, since=since):
+            watched.add(beat.redis, topics_added)
+            count += len(topics_added)
     watched.mark_complete(beat.redis, mark)
     log.info("watched_topics_filled", topics=count, since=since)

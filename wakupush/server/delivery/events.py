@@ -67,7 +67,9 @@ def delivery_event(
 
 def death_events(sender: Sender, died: Iterable[Settlement]) -> list[Event]:
     """Return the events of device tokens that died by these settlements."""
-    return [delivery_event(sender, each.delivery, EventKind.TOKEN_DIED, each.failure) for each in died]
+    return [
+        delivery_event(sender, settlement.delivery, EventKind.TOKEN_DIED, settlement.failure) for settlement in died
+    ]
 
 
 def failure_kind(failure: Failure) -> EventKind:

@@ -18,12 +18,12 @@ def delays(
         within: seconds after ingest saw a push request within which its answer leaves.
         now: seconds since the epoch.
     """
-    posted = {posting.delivery.delivery_key for posting in postings}
-    return [_delay(outcome, posted, latencies, within, now) for outcome in outcomes]
+    posted_keys = {posting.delivery.delivery_key for posting in postings}
+    return [_delay(outcome, posted_keys, latencies, within, now) for outcome in outcomes]
 
 
-def _delay(outcome: Outcome, posted: Collection[bytes], latencies: Latencies, within: float, now: float) -> float:
-    silent = sorted({push.platform for push in outcome.pushes if push.delivery_key not in posted})
+def _delay(outcome: Outcome, posted_keys: Collection[bytes], latencies: Latencies, within: float, now: float) -> float:
+    silent = sorted({push.platform for push in outcome.pushes if push.delivery_key not in posted_keys})
     if not silent:
         return 0.0
     return min(max(latencies.draw(platform, within) for platform in silent), outcome.entry.seen + within - now)

@@ -105,10 +105,10 @@ def _correct(
     outdated: dict[int, Answers],
 ) -> Answers:
     most_bytes = engine.settings.waku.max_message_bytes
-    sealed = seal(outcomes.values(), engine.identity.private_key, most_bytes=most_bytes)
+    answers = seal(outcomes.values(), engine.identity.private_key, most_bytes=most_bytes)
     corrections = [
         Correction(outcome, parts, [answer_id for answer_id, _ in outdated[position]])
-        for (position, outcome), parts in zip(outcomes.items(), sealed, strict=True)
+        for (position, outcome), parts in zip(outcomes.items(), answers, strict=True)
     ]
     with engine.pool.connection() as connection:
         new_answers, events = correct(connection, kind, context, corrections)

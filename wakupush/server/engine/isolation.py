@@ -139,7 +139,7 @@ def _quarantine(
 ) -> None:
     now = engine.now()
     pseudonyms = engine.identity.pseudonyms(owner) if owner else (None, None)
-    refused = message_event(
+    refusal = message_event(
         Task(queue, 1, now, engine.worker),
         entry,
         EventKind.REFUSED,
@@ -149,8 +149,8 @@ def _quarantine(
     )
     with engine.pool.connection() as connection:
         ledger.quarantine(connection, queue, entry, reason=reason, attempts=attempts, owner=owner)
-        events.add(connection, [refused])
-    count_events([refused])
+        events.add(connection, [refusal])
+    count_events([refusal])
     metrics.BATCH_SIZE.labels(queue.name).observe(1)
     metrics.QUARANTINED.labels(queue.name).inc()
     log.error("message_quarantined", queue=queue.name, trace_id=entry.trace_id, reason=reason, attempts=attempts)

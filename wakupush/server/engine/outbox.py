@@ -68,7 +68,7 @@ class Outbox:
                 answers.postpone(connection, unpublished, RETRY_SECONDS)
         return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None]
 
-    def hand_over(self, sealed: Sequence[SealedAnswer]) -> list[NodeError | None]:
+    def hand_over(self, sealed_answers: Sequence[SealedAnswer]) -> list[NodeError | None]:
         """Give answers to the nodes, and return for each what went wrong; None if a node took it."""
         # The time is that of publishing: nodes do not archive messages older than seconds, and gossip drops messages
         # that it has seen.
@@ -79,10 +79,10 @@ class Outbox:
                     answer.pubsub_topic,
                     WakuMessage(payload=answer.payload, content_topic=answer.content_topic, timestamp=timestamp),
                 )
-                for answer in sealed
+                for answer in sealed_answers
             ]
         )
-        for answer, error in zip(sealed, errors, strict=True):
+        for answer, error in zip(sealed_answers, errors, strict=True):
             _note(answer, error)
         return errors
 

@@ -59,8 +59,10 @@ def put_together(
         else:
             now.append(message)
     payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
-    stored = {name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in earlier.items()}
-    return joined(now, stored, reader), later, loaded_bytes
+    stored_payloads = {
+        name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in earlier.items()
+    }
+    return joined(now, stored_payloads, reader), later, loaded_bytes
 
 
 def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:

@@ -9,7 +9,8 @@ from psycopg import Connection
 
 from wakupush.model.entries import Entry, SealedAnswer
 from wakupush.model.events import Event, merge_alike
-from wakupush.postgres import answers, events, ledger, message_segments
+from wakupush.postgres import answers as outbox
+from wakupush.postgres import events, ledger, message_segments
 from wakupush.protocol.identity import Identity
 from wakupush.redis import watched
 from wakupush.server.delivery.posting import Posting
@@ -43,7 +44,7 @@ class Correction:
     """The new outcome of a message whose answer is not true any more."""
 
     outcome: Outcome
-    sealed: list[SealedAnswer]
+    answer: list[SealedAnswer]
     #: Of the old answer, in the outbox.
     old_ids: list[int]
 
@@ -55,32 +56,32 @@ def store(
     context: Context,
     outcomes: Sequence[Outcome],
     *,
-    sealed: Sequence[list[SealedAnswer]],
+    answers: Sequence[list[SealedAnswer]],
     alone: Entry | None,
 ) -> Committed:
     """Store the outcomes of the messages of a task; locks are taken in sorted order.
 
     Args:
         connection: in the transaction that claimed them.
-        sealed: the parts of each answer.
+        answers: the parts of each.
         alone: the only message, if its attempts were counted: they are forgotten.
 
     Raises:
         OutdatedError: another worker stored a newer registration since the facts were read.
         RedisError: the query topics of a registered user cannot be watched, so nothing may be committed.
     """
-    stored = kind.store(connection, outcomes, context)
+    effects = kind.store(connection, outcomes, context)
     if any(outcome.waiting_part or outcome.last_part for outcome in outcomes):
         _store_parts(connection, context.identity, outcomes)
-    new_answers = _add_answers(connection, sealed)
-    all_events = merge_alike([*(event for outcome in outcomes for event in outcome.events), *stored.events])
+    new_answers = _add_answers(connection, answers)
+    all_events = merge_alike([*(event for outcome in outcomes for event in outcome.events), *effects.events])
     events.add(connection, all_events)
     if alone is not None:
         ledger.forget_attempts(connection, alone)
-    if stored.topics:
+    if effects.topics:
         # Under the lock that the sweep of unused topics waits for.
-        watched.add(engine.redis, stored.topics)
-    return Committed(new_answers, stored.postings, all_events)
+        watched.add(engine.redis, effects.topics)
+    return Committed(new_answers, effects.postings, all_events)
 
 
 def correct(
@@ -97,18 +98,20 @@ def correct(
     Returns:
         The new answers with their ids, and the events.
     """
-    removed = answers.remove(connection, [answer_id for correction in corrections for answer_id in correction.old_ids])
-    in_time = [correction for correction in corrections if not removed.isdisjoint(correction.old_ids)]
-    new_answers = _add_answers(connection, [correction.sealed for correction in in_time])
+    removed_ids = outbox.remove(
+        connection, [answer_id for correction in corrections for answer_id in correction.old_ids]
+    )
+    in_time = [correction for correction in corrections if not removed_ids.isdisjoint(correction.old_ids)]
+    new_answers = _add_answers(connection, [correction.answer for correction in in_time])
     kind.store(connection, [correction.outcome for correction in in_time], context)
     all_events = [event for correction in in_time for event in correction.outcome.events]
     events.add(connection, all_events)
     return [answer for parts in new_answers for answer in parts], all_events
 
 
-def _add_answers(connection: Connection, sealed: Sequence[list[SealedAnswer]]) -> list[Answers]:
-    ids = iter(answers.add(connection, [part for parts in sealed for part in parts], HOLD_SECONDS))
-    return [[(next(ids), part) for part in parts] for parts in sealed]
+def _add_answers(connection: Connection, all_parts: Sequence[list[SealedAnswer]]) -> list[Answers]:
+    ids = iter(outbox.add(connection, [part for parts in all_parts for part in parts], HOLD_SECONDS))
+    return [[(next(ids), part) for part in parts] for parts in all_parts]
 
 
 def _store_parts(connection: Connection, identity: Identity, outcomes: Iterable[Outcome]) -> None:

@@ -108,11 +108,11 @@ def _decide(
     if (twin := answered.get(content.message_id)) is not None:
         return _answered(message, replace(twin, sender=content.sender, admissions=()), context)
     if content.request.too_many:
-        refused = message_event(
+        refusal = message_event(
             context.task, message.entry, EventKind.REFUSED, context.now, failure=Failure.REQUEST_LIMIT
         )
         refused_items = [_Item(Failure.REQUEST_LIMIT)] * len(content.request.items)
-        return _answered(message, _request(content, refused_items, facts, ()), context, events=(refused,))
+        return _answered(message, _request(content, refused_items, facts, ()), context, events=(refusal,))
     items = [
         _decide_item(message, content, position, facts, verdicts, context=context)
         for position in range(len(content.addresses))

@@ -21,7 +21,7 @@ def store(connection: Connection, outcomes: Sequence[Outcome], context: Context)
     corrected = [outcome.effect.request for outcome in outcomes if isinstance(outcome.effect, CorrectedRequest)]
     admissions = [admission for request in answered for admission in request.admissions]
     settings = context.settings.delivery
-    added = requests.take_on(
+    new_keys = requests.take_on(
         connection,
         [admission.delivery for admission in admissions],
         {message_id: request for message_id, request in _remembered(answered).items() if any(request.succeeded)},
@@ -32,7 +32,7 @@ def store(connection: Connection, outcomes: Sequence[Outcome], context: Context)
     if expired:
         requests.remember_over(connection, [request.message_id for request in expired])
     requests.correct(connection, _remembered(corrected))
-    new = [admission for admission in admissions if admission.delivery.delivery_key in added]
+    new = [admission for admission in admissions if admission.delivery.delivery_key in new_keys]
     return Stored(
         postings=[Posting(admission.delivery, admission.target) for admission in new],
         events=[admission.event for admission in new],

@@ -16,11 +16,11 @@ TURN_SECONDS: Final = 1200.0
 
 def store(connection: Connection, outcomes: Sequence[Outcome], _: Context) -> Stored:
     """Store the queries that wait; beat enqueues each again when it is due."""
-    waiting = [
+    deferred_queries = [
         (outcome.entry, None if outcome.deferred.for_key else random.uniform(0.0, TURN_SECONDS))
         for outcome in outcomes
         if outcome.deferred
     ]
-    if waiting:
-        waiting_queries.add(connection, waiting)
+    if deferred_queries:
+        waiting_queries.add(connection, deferred_queries)
     return Stored()

@@ -26,7 +26,7 @@ def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
 
 
 @pytest.mark.parametrize("days", [None, 90])
-def test_pruning_takes_dead_registrations_only_where_that_is_asked_for(open_server, client, days):
+def test_dead_registrations_are_pruned_only_if_set(open_server, client, days):
     server = open_server(**({"retention": {"registrations": days * 86_400}} if days else {}))
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     server.handle(REGISTRATION, sent)

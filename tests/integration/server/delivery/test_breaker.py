@@ -71,7 +71,7 @@ def end_pause(redis):
     assert redis.delete("wakupush:breaker:ios:open")
 
 
-def test_faults_in_a_row_open_it_for_everybody_and_for_one_platform(make):
+def test_faults_in_a_row_open_one_platform_for_all(make):
     one, other = make(), make()
     fail(one, 2)
     assert other.is_closed(APN)

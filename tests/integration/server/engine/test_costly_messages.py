@@ -161,7 +161,7 @@ def test_a_message_that_hangs_in_a_process_ends_in_quarantine(server, client, mo
     assert server.rows(QUARANTINE) == [("SoftTimeLimitExceeded", 3)]
 
 
-def test_a_soft_time_limit_that_a_slow_disk_used_up_is_not_counted(open_server, client, dsn):
+def test_a_time_limit_due_to_a_slow_disk_counts_nothing(open_server, client, dsn):
     server = open_server(postgres={"dsn": dsn, "statement_timeout": 2.0})
     message = messages.register(client, server.key, messages.registration(client, server.key))
     slow_disk(server)

@@ -100,7 +100,7 @@ def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeyp
     assert server.events("refused") == [("segment_limit", None)]
 
 
-def test_a_flood_of_segments_does_not_keep_others_from_completing(open_server, client, monkeypatch):
+def test_others_complete_during_a_flood_of_segments(open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
     server = open_server()
     sent = messages.register(client, server.key, messages.registration(client, server.key))

@@ -91,7 +91,7 @@ def test_envelopes_at_the_turn_of_a_week_push_once(server, client):
     assert len(remembered(server)) == 2
 
 
-def test_a_replay_meets_the_wrong_token_once_the_device_has_another(server, client):
+def test_a_replay_fails_once_the_access_token_changed(server, client):
     content = server.register(client, installation_id=PHONE)
     server.handle(DISPATCH, sent := request(client, server, content))
     server.outcomes(client), server.pushes()
@@ -133,7 +133,7 @@ def test_a_late_copy_does_not_end_an_admitted_request(server, client):
     assert remembered(server) == [(weeks_ago(1), "1", False)]
 
 
-def test_an_old_time_in_another_envelope_does_not_kill_the_original(server, client):
+def test_an_old_time_in_a_copy_spares_the_original(server, client):
     content = server.register(client, installation_id=PHONE)
     late(server, sent := request(client, server, content), live=False)
     assert server.events("expired") == [("request_expired", None)]
