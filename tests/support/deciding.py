@@ -128,7 +128,8 @@ def registration_message(version=1, *, user=ALICE, device=PHONE, nonce="", **fie
     sealed = content.SerializeToString(deterministic=True) + user.public_key.compressed + nonce.encode()
     request_id = shake256_64(sealed)
     digest = IDENTITY.request_digest(request_id)
-    return OpenedRegistration(user.public_key, request_id, digest, content, installation(user, device))
+    is_plausible = registration_rules.is_plausible(content, limits=registration_rules.LIMITS)
+    return OpenedRegistration(user.public_key, request_id, digest, content, installation(user, device), is_plausible)
 
 
 def unregistration_message(version, **fields):

@@ -1,5 +1,6 @@
 """Limits that all workers share, counted in Redis. If Redis fails, nothing is limited; that is counted."""
 
+import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -21,20 +22,18 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: asks for much takes nothing from those that ask for little. So on average at most twice the limit is let through.
 #: Once, while a flood begins, it is more: by the logarithm of the factor by which the flood exceeds the limit.
 #:
-#: KEYS: for each limit the counters of this window and of the last one. ARGV: for each limit its capacity, its cost,
-#: the seconds until its counters expire, the share of the last window that counts, a random number of [0, 1), and the
-#: place of the limit that it comes after, 0 for none.
+#: KEYS: for each limit the counters of this window and of the last one. ARGV: JSON; for each limit its capacity, its
+#: cost, the seconds until its counters expire, the share of the last window that counts, a random number of [0, 1), and
+#: the place of the limit that it comes after, 0 for none.
 _ASK: Final = """
 local verdicts = {}
-for place = 1, #KEYS / 2 do
-    local at = 6 * (place - 1)
-    local most, cost, share = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), tonumber(ARGV[at + 4])
-    local draw, after = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+for place, limit in ipairs(cjson.decode(ARGV[1])) do
+    local most, cost, seconds, share, draw, after = unpack(limit)
     verdicts[place] = -1
     if after == 0 or verdicts[after] == 1 then
         local now, before = KEYS[2 * place - 1], redis.call("HMGET", KEYS[2 * place], "number", "cost")
         local number = redis.call("HINCRBY", now, "number", 1)
-        if number == 1 then redis.call("EXPIRE", now, ARGV[at + 3]) end
+        if number == 1 then redis.call("EXPIRE", now, seconds) end
         local heads = number + share * tonumber(before[1] or 0)
         local demand = redis.call("HINCRBY", now, "cost", cost) + share * tonumber(before[2] or 0)
         verdicts[place] = draw < math.max(most / demand, most / (heads * cost)) and 1 or 0
@@ -70,16 +69,16 @@ class Limiter:
         now = self._now()
         places = {limit.id: place for place, limit in enumerate(limits, 1)}
         keys: list[str] = []
-        values: list[int | str] = []
+        values: list[tuple[int, int, int, float, float, int]] = []
         for limit in limits:
             window, elapsed = divmod(now, limit.seconds)
             name = f"wakupush:limit:{limit.name}:{limit.key}"
             keys += (f"{name}:{int(window)}", f"{name}:{int(window) - 1}")
             share, after = 1 - elapsed / limit.seconds, places[limit.after.id] if limit.after else 0
-            values += (limit.most, limit.cost, 2 * limit.seconds, repr(share), repr(self._draw()), after)
+            values.append((limit.most, limit.cost, 2 * limit.seconds, share, self._draw(), after))
         try:
             # Not EVALSHA: after a failover the new primary would not know the script's hash.
-            answers = cast("list[int]", self._redis.eval(_ASK, len(keys), *keys, *values))
+            answers = cast("list[int]", self._redis.eval(_ASK, len(keys), *keys, json.dumps(values)))
         except RedisError as error:
             metrics.LIMITER_FAILED.inc(len(limits))
             for name in sorted({limit.name for limit in limits}):

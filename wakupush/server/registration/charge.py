@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from wakupush.model.limits import FIRST_REGISTRATIONS, HOUR, INSTALLATIONS, MINUTE, REPEATS, REPEATS_PER_MINUTE, Limit
 from wakupush.model.registrations import Installation, Stored
-from wakupush.protocol import registration
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.registration.installations import Installations
@@ -35,7 +34,7 @@ def charges(messages: Sequence[Message], stored: Installations, context: Context
         if not isinstance(content, OpenedRegistration):
             continue
         is_repeat = installations.is_repeat(content)
-        is_plausible = is_repeat or registration.is_plausible(content.message, limits=registration.LIMITS)
+        is_plausible = is_repeat or content.is_plausible
         before = installations.stored.get(content.installation)
         is_newer = content.message.version > (before.version if before else 0)
         if is_plausible and is_newer and not installations.is_full(content, most_installations):

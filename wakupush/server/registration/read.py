@@ -24,6 +24,8 @@ class OpenedRegistration(Readable):
     request_digest: bytes
     message: PushNotificationRegistration = field(repr=False)
     installation: Installation
+    #: Whether nothing is wrong with it, as far as one can tell without its grant and what is stored.
+    is_plausible: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def open_registration(identity: Identity, client: PublicKey, sealed: bytes, *, m
         identity.request_digest(request_id),
         message,
         identity.installation(client.key_hash, message.installation_id),
+        registration.is_plausible(message, limits=registration.LIMITS),
     )
 
 
