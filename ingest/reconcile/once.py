@@ -37,7 +37,7 @@ def run(settings: Settings, since: float | None) -> int:
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TextColumn("{task.fields[found]}"),
+        TextColumn("{task.fields[summary]}"),
         TimeElapsedColumn(),
         console=console,
         disable=not console.is_terminal,
@@ -55,7 +55,7 @@ def run(settings: Settings, since: float | None) -> int:
 
 def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, what: str) -> Tally:
     """Walk a shard in slices; the bar has no total, because a Store does not say how many pages it has."""
-    bar = progress.add_task(what, total=None, found="")
+    bar = progress.add_task(what, total=None, summary="")
     now = time.time()
     least = now - walker.kind.window
     if walker.kind.content_topics and since is not None:
@@ -65,7 +65,7 @@ def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, w
     course = Course(walker, shard, least)
     while course.at < now:
         course.step(now)
-        progress.update(bar, found=_summary(course.tally))
+        progress.update(bar, summary=_summary(course.tally))
     if since is None:
         walker.settle(shard, now, course.tally.oldest_missing)
     progress.update(bar, total=1, completed=1)

@@ -39,7 +39,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: "Cluster"
 
     def do_GET(self):
-        self.server.asked.append(self.path)
+        self.server.requested_paths.append(self.path)
         if self.headers["Authorization"] != f"Bearer {TOKEN}":
             self._answer(401, {"kind": "Status", "code": 401})
             return
@@ -68,7 +68,7 @@ class Cluster(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.account = account
         self.answers: dict[str, list[tuple[int, dict | bytes]]] = {}
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self.hangs = False
         self.released = threading.Event()
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -25,7 +25,7 @@ class Server:
         self.key = PrivateKey.generate()
         self.stored = None
         self.version = 0
-        self.asked = []
+        self.messages = []
 
     @property
     def public_key(self):
@@ -34,7 +34,7 @@ class Server:
     def take(self, ciphertext, client=KEY):
         """Return the answer to a registration, opened again."""
         message = open_registration(ciphertext, self.key, client.public_key, most_bytes=1_000_000)
-        self.asked.append(message)
+        self.messages.append(message)
         failure = None
         try:
             result = registration.check(

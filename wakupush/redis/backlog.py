@@ -58,22 +58,22 @@ _IN_WORK: Final = (
     _PARSE
     + """
 local length = redis.call('ZCARD', KEYS[2])
-local found, read = {}, 0
+local queues, read = {}, 0
 for _, tag in ipairs(redis.call('ZRANGE', KEYS[2], 0, tonumber(ARGV[1]) - 1)) do
     local taken = parsed(redis.call('HGET', KEYS[1], tag), '[{')
     if type(taken[3]) == 'string' then
-        local queue = found[taken[3]] or {tasks = 0, messages = 0}
+        local queue = queues[taken[3]] or {tasks = 0, messages = 0}
         queue.tasks = queue.tasks + 1
         queue.messages = queue.messages + (tonumber(headers(taken[1]).messages) or 1)
-        found[taken[3]] = queue
+        queues[taken[3]] = queue
         read = read + 1
     end
 end
-for _, queue in pairs(found) do
+for _, queue in pairs(queues) do
     queue.tasks = queue.tasks / read * length
     queue.messages = queue.messages / read * length
 end
-return cjson.encode(found)
+return cjson.encode(queues)
 """
 )
 

@@ -41,16 +41,16 @@ return redis.call('DEL', tripped)
 #: Returns how many probes may be posted, -1 if it is closed.
 _PROBE: Final = """
 local tripped, open, probes = unpack(KEYS)
-local wanted, most, expire = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local requested, most, expire = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 if redis.call('EXISTS', tripped) == 0 then return -1 end
 if redis.call('EXISTS', open) == 1 then return 0 end
 local taken = tonumber(redis.call('GET', probes) or '0')
-local given = math.max(0, math.min(wanted, most - taken))
-if given > 0 then
-    redis.call('INCRBY', probes, given)
+local granted = math.max(0, math.min(requested, most - taken))
+if granted > 0 then
+    redis.call('INCRBY', probes, granted)
     if taken == 0 then redis.call('PEXPIRE', probes, expire) end
 end
-return given
+return granted
 """
 #: A probe that showed nothing about the route makes room for another.
 _OVER: Final = """

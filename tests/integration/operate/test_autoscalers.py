@@ -16,7 +16,7 @@ def look(*names):
 
 def test_nobody_is_asked_for_none(cluster):
     assert look() == []
-    assert cluster.asked == []
+    assert cluster.requested_paths == []
 
 
 def test_those_that_scale_are_fine(cluster):
@@ -25,7 +25,7 @@ def test_those_that_scale_are_fine(cluster):
         (Level.OK, "autoscaler wakupush-query", "it scales: 2 replicas, 3 wanted"),
         (Level.OK, "autoscaler keda-hpa-wakupush-dispatch", "it scales: 5 replicas, 3 wanted"),
     ]
-    assert cluster.asked == [AUTOSCALERS + name for name in cluster.answers]
+    assert cluster.requested_paths == [AUTOSCALERS + name for name in cluster.answers]
 
 
 def test_missing_autoscaler_is_a_fault(cluster):
@@ -83,7 +83,7 @@ def test_one_that_was_just_installed_gets_time(cluster, monkeypatch):
         "wakupush-dispatch": [READY],
     }
     assert {level for level, *_ in look(*cluster.answers)} == {Level.OK}
-    assert len(cluster.asked) == 8
+    assert len(cluster.requested_paths) == 8
 
 
 def test_an_api_that_hangs_is_a_fault(cluster, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_stranger_gets_no_token(cluster):
     (cluster.account / "ca.crt").write_bytes(self_signed())
     [(level, _, text)] = look("wakupush-query")
     assert (level, "does not answer (ConnectError)" in text) == (Level.FAULT, True)
-    assert cluster.asked == []
+    assert cluster.requested_paths == []
 
 
 def test_an_address_of_ipv6_is_written_as_urls_want_it(cluster, monkeypatch):

@@ -310,7 +310,7 @@ def test_doctor_checks_named_autoscalers(environment, cluster):
     assert code == 1
     assert "autoscaler wakupush-query it does not scale" in texts(findings, "fault")
     assert "ScalingActive is False (FailedGetMetric: [/no] :x:)" in texts(findings, "fault")
-    cluster.asked.clear()
+    cluster.requested_paths.clear()
     code, findings = examine(environment)
-    assert (code, cluster.asked) == (0, [])
+    assert (code, cluster.requested_paths) == (0, [])
     assert "autoscaler" not in str(findings)

@@ -53,15 +53,15 @@ def steps_let_through(redis, demands, *, now=600.0):
             counted in the window before.
     """
     run = next(numbers)
-    before, asked, draws = [], [], []
+    before, requested_limits, draws = [], [], []
     for place, (most, costs, *earlier_costs) in enumerate(demands):
         for step in range(STEPS):
             key = f"{run}-{place}-{step}"
             before += [limit(key, most=most, cost=cost) for costs_before in earlier_costs for cost in costs_before]
-            asked += [limit(key, most=most, cost=cost) for cost in costs]
+            requested_limits += [limit(key, most=most, cost=cost) for cost in costs]
             draws += [ALMOST_ONE] * (len(costs) - 1) + [step / STEPS]
     Limiter(redis, now=lambda: now - MINUTE).ask(before)
-    verdicts = iter(Limiter(redis, draw=iter(draws).__next__, now=lambda: now).ask(asked))
+    verdicts = iter(Limiter(redis, draw=iter(draws).__next__, now=lambda: now).ask(requested_limits))
     return [sum([list(itertools.islice(verdicts, len(costs)))[-1] for _ in range(STEPS)]) for _, costs, *_ in demands]
 
 
@@ -78,8 +78,8 @@ mosts = st.integers(1, 10_000_000)
 @given(st.lists(st.integers(1, 5_000_000), max_size=50), st.integers(0, 1000))
 @FEW
 def test_demand_that_fits_passes(redis, costs, spare):
-    asked = [limit(f"fits {next(numbers)}", most=sum(costs) + spare + 1, cost=cost) for cost in costs]
-    assert all(Limiter(redis, draw=lambda: ALMOST_ONE).ask(asked))
+    requested_limits = [limit(f"fits {next(numbers)}", most=sum(costs) + spare + 1, cost=cost) for cost in costs]
+    assert all(Limiter(redis, draw=lambda: ALMOST_ONE).ask(requested_limits))
 
 
 @given(mosts, cost_lists)
@@ -200,8 +200,8 @@ def test_a_limit_counts_what_passed_the_one_before(redis):
     third = [limit("new", name="third", after=second[0]), limit("held back", name="third", after=second[1])]
     results = ("let_through", "held_back")
     counts = [sample("wakupush_limited_total", limit="second", result=result) for result in results]
-    asked = [first, second[0], held_back, second[1], *third, limit("other", name="second")]
-    assert limiter.ask(asked) == [True, True, False, False, True, False, True]
+    requested_limits = [first, second[0], held_back, second[1], *third, limit("other", name="second")]
+    assert limiter.ask(requested_limits) == [True, True, False, False, True, False, True]
     assert {key.decode() for key in redis.keys("wakupush:limit:*")} == {
         "wakupush:limit:first:one:10",
         "wakupush:limit:second:new:10",

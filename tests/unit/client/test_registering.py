@@ -170,7 +170,7 @@ def test_the_version_moves_beyond_the_servers(stored):
         now = client.next_at
     assert server.version > stored
     assert count <= 66
-    assert [message.version for message in server.asked] == sorted({message.version for message in server.asked})
+    assert [message.version for message in server.messages] == sorted({message.version for message in server.messages})
 
 
 def test_a_server_without_room_above_is_given_up():
@@ -182,7 +182,7 @@ def test_a_server_without_room_above_is_given_up():
         now = client.next_at
         exchange(client, server, now)
     assert status(client) is Status.REFUSED
-    assert len(server.asked) <= 66
+    assert len(server.messages) <= 66
 
 
 def test_a_server_that_gave_up_gets_a_higher_version():
@@ -218,7 +218,7 @@ def test_disabling_unregisters_and_ends_the_token():
     client.disable()
     assert client.state.access_token == ""
     assert exchange(client, server) == 1
-    assert server.asked[-1].unregister
+    assert server.messages[-1].unregister
     assert (server.stored, server.version, status(client)) == (None, 2, Status.UNREGISTERED)
     client.enable(PHONE)
     client.set_servers([server.public_key])
@@ -234,8 +234,8 @@ def test_only_a_server_that_was_asked_is_left():
     servers = {each.public_key: each for each in (first, second, never)}
     for asking in client.due(0):
         client.take_answer(asking.server, servers[asking.server].take(asking.sealed), 0)
-    assert first.asked[-1].unregister
-    assert never.asked == []
+    assert first.messages[-1].unregister
+    assert never.messages == []
     assert {each.server: each.status for each in client.state.enrolments} == {
         first.public_key: Status.UNREGISTERED,
         second.public_key: Status.REGISTERED,
@@ -323,7 +323,7 @@ class Machine(RuleBasedStateMachine):
     def what_is_new_has_a_greater_version(self):
         for server in getattr(self, "servers", {}).values():
             by_version = {}
-            for message in server.asked:
+            for message in server.messages:
                 by_version.setdefault(message.version, message.SerializeToString())
                 assert by_version[message.version] == message.SerializeToString()
 

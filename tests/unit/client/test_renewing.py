@@ -145,7 +145,7 @@ def test_a_renewal_goes_to_who_has_the_device_alone():
     [asking] = client.due(0.0)
     client.take_answer(left.public_key, left.take(asking.sealed), 0.0)
     assert exchange(client, kept, client.next_at) == 1
-    assert [len(each.asked) for each in (kept, refuses, left)] == [2, 1, 2]
+    assert [len(each.messages) for each in (kept, refuses, left)] == [2, 1, 2]
     client.disable()
     for asking in client.due(8 * DAY):
         client.take_answer(asking.server, servers[asking.server].take(asking.sealed), 8 * DAY)

@@ -144,14 +144,14 @@ def test_registrations_are_limited_as_if_one_by_one(installations, batch):
     limits = TaskLimits(limiter)
     together = run(batch, installations, limits)
     assert run(batch, installations, limits) == together  # the transaction is repeated
-    asked, nothing = limiter.calls
-    assert (len(asked), nothing) == (len({limit.id for limit in asked}), [])
+    requested_limits, nothing = limiter.calls
+    assert (len(requested_limits), nothing) == (len({limit.id for limit in requested_limits}), [])
     for message in batch:
         alone += run([message], installations, TaskLimits(one_by_one))
         installations = store(installations, alone[-1:])
     assert together == alone
-    asked_alone = [limit for limits in one_by_one.calls for limit in limits]
-    names, names_alone = (Counter(limit.name for limit in each) for each in (asked, asked_alone))
+    requested_limits_alone = [limit for limits in one_by_one.calls for limit in limits]
+    names, names_alone = (Counter(limit.name for limit in each) for each in (requested_limits, requested_limits_alone))
     assert names[FIRST_REGISTRATIONS] <= names_alone[FIRST_REGISTRATIONS]
 
 
@@ -227,16 +227,16 @@ def test_requests_are_decided_purely(data, batch_and_facts):
 @given(requests())
 def test_requests_are_decided_one_by_one(batch_and_facts):
     batch, facts = batch_and_facts
-    together, taken, seen = decide_requests(batch, facts, ALLOW, TASK), set(), set()
+    together, pushed_keys, seen = decide_requests(batch, facts, ALLOW, TASK), set(), set()
     for message, outcome in zip(batch, together, strict=True):
         [alone] = decide_requests([message], facts, ALLOW, TASK)
         facts = remember(facts, alone)
         assert outcome.reply == alone.reply
         assert outcome.effect.failures == alone.effect.failures
         # The database takes each delivery once.
-        new = [each for each in alone.effect.admissions if each.delivery.delivery_key not in taken]
+        new = [each for each in alone.effect.admissions if each.delivery.delivery_key not in pushed_keys]
         assert list(outcome.effect.admissions) == new
-        taken |= {admission.delivery.delivery_key for admission in new}
+        pushed_keys |= {admission.delivery.delivery_key for admission in new}
         # A copy has no events for its items.
         is_copy = message.content.message_id in seen
         assert outcome.events == (alone.events[-1:] if is_copy else alone.events)

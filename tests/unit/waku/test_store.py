@@ -200,12 +200,12 @@ class Archive(Store):
 
     def __init__(self, answer_):
         super().__init__("http://127.0.0.1:1")
-        self.asked = []
+        self.requests = []
         self.answer = answer_
 
     @contextmanager
     def _answer(self, path, _value=None, parameters=None):
-        self.asked.append((path, dict(parameters)))
+        self.requests.append((path, dict(parameters)))
         answer = self.answer(path, parameters)
         status, body = answer if isinstance(answer, tuple) else (200, answer)
         if len(body) > client_module.ANSWER_LIMIT:
@@ -236,10 +236,12 @@ def test_a_walk_follows_the_cursor_and_keeps_its_end():
     with Archive(answer) as store:
         assert walked(store) == [number.to_bytes(32, "big") for number in range(1, 6)]
         assert walked(store) == [number.to_bytes(32, "big") for number in range(1, 6)]
-    assert {path for path, _ in store.asked} == {V3}
-    assert [parameters["pageSize"] for _, parameters in store.asked].count("1") == 1  # which kind it is, is asked once
-    assert {parameters["endTime"] for _, parameters in store.asked} == {"1000"}
-    assert {parameters.get("includeData") for _, parameters in store.asked[1:]} == {"false"}
+    assert {path for path, _ in store.requests} == {V3}
+    assert [parameters["pageSize"] for _, parameters in store.requests].count(
+        "1"
+    ) == 1  # which kind it is, is asked once
+    assert {parameters["endTime"] for _, parameters in store.requests} == {"1000"}
+    assert {parameters.get("includeData") for _, parameters in store.requests[1:]} == {"false"}
 
 
 def test_too_many_content_topics_are_a_fault_of_ours():
@@ -272,7 +274,7 @@ def test_a_node_that_limits_the_rate_is_asked_again():
 def test_a_node_that_never_has_time_is_given_up():
     with Archive(lambda *_: (429, b"")) as store, pytest.raises(NodeBusy):
         walked(store)
-    assert len(store.asked) == 7
+    assert len(store.requests) == 7
 
 
 def test_a_node_that_was_exchanged_is_met_anew():
@@ -281,7 +283,7 @@ def test_a_node_that_was_exchanged_is_met_anew():
         with pytest.raises(NodeUnreachable):
             walked(store)
         assert walked(store) == [HASH]
-    assert [path for path, _ in store.asked] == [V3, V3, V3, V1]
+    assert [path for path, _ in store.requests] == [V3, V3, V3, V1]
 
 
 def test_missing_messages_are_fetched_by_parts():
@@ -294,7 +296,7 @@ def test_missing_messages_are_fetched_by_parts():
     with Archive(answer) as store:
         page = store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
     assert page == Page((StoredMessage(HASH, MESSAGE),), 8)
-    assert len(store.asked) == 8
+    assert len(store.requests) == 8
 
 
 def test_oversized_page_is_read_message_by_message(monkeypatch):
@@ -312,7 +314,7 @@ def test_oversized_page_is_read_message_by_message(monkeypatch):
     with Archive(answer) as store:
         hashes = [stored.hash for page in store.walk(QUERY, with_messages=True) for stored in page.messages]
     assert hashes == [number.to_bytes(32, "big") for number in range(40)]
-    sizes = [int(parameters["pageSize"]) for _, parameters in store.asked]
+    sizes = [int(parameters["pageSize"]) for _, parameters in store.requests]
     assert sizes.count(1) <= 12
 
 
@@ -358,14 +360,14 @@ def test_messages_without_a_timestamp_hide_no_others(timeless, stamped, random):
 def test_many_messages_of_one_time_take_several_pages():
     with GoArchive([(500, 500, number) for number in range(250)]) as store:
         assert len(set(walked(store))) == 250
-    assert len(store.asked) == 1 + 3
+    assert len(store.requests) == 1 + 3
 
 
 def test_full_page_without_timestamps_ends_the_walk():
     entries = [(0, 500, number) for number in range(350)] + [(600, 600, 1000)]
     with GoArchive(entries) as store:
         assert len(set(walked(store))) == 351
-    spans = [(int(asked["startTime"]), int(asked["endTime"])) for path, asked in store.asked if path == V1]
+    spans = [(int(asked["startTime"]), int(asked["endTime"])) for path, asked in store.requests if path == V1]
     assert all(second != first or first[0] == first[1] for first, second in pairwise(spans))
 
 

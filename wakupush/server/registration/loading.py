@@ -37,7 +37,7 @@ def load(
     connection: Connection,
     changes: Sequence[Change],
     at_rest: AtRest,
-    known: Mapping[Installation, Mapping[str, Any]] | None = None,
+    known_columns: Mapping[Installation, Mapping[str, Any]] | None = None,
 ) -> Loaded:
     """Store changes that are newer than what is stored, in a transaction; those that cannot be held are returned.
 
@@ -45,7 +45,7 @@ def load(
         connection: outside of a transaction.
         changes: one for each installation.
         at_rest: seals what is secret of them.
-        known: see `wakupush.postgres.rebuilding.merge`.
+        known_columns: see `wakupush.postgres.rebuilding.merge`.
 
     Raises:
         LoadError: Postgres failed.
@@ -53,12 +53,12 @@ def load(
     if not changes:
         return Loaded(0)
     try:
-        return Loaded(_merge(connection, changes, at_rest, known))
+        return Loaded(_merge(connection, changes, at_rest, known_columns))
     except _OF_THE_MESSAGE:
         if len(changes) == 1:
             return Loaded(0, tuple(changes))
         middle = len(changes) // 2
-        halves = [load(connection, half, at_rest, known) for half in (changes[:middle], changes[middle:])]
+        halves = [load(connection, half, at_rest, known_columns) for half in (changes[:middle], changes[middle:])]
         return Loaded(sum(half.stored for half in halves), halves[0].refused + halves[1].refused)
     except psycopg.Error as error:
         raise LoadError(f"{type(error).__name__} (SQLSTATE {error.sqlstate})") from None
@@ -74,10 +74,10 @@ def _merge(
     connection: Connection,
     changes: Sequence[Change],
     at_rest: AtRest,
-    known: Mapping[Installation, Mapping[str, Any]] | None,
+    known_columns: Mapping[Installation, Mapping[str, Any]] | None,
 ) -> int:
     with connection.transaction():
-        return rebuilding.merge(connection, changes, at_rest, known)
+        return rebuilding.merge(connection, changes, at_rest, known_columns)
 
 
 def watch(connection: Connection, redis: Redis) -> None:
