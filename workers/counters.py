@@ -1,20 +1,18 @@
 """Which counters workers and beat begin at 0."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 from wakupush.model import limits
 from wakupush.model.events import EventKind
 from wakupush.model.failures import OF_DELIVERIES, Failure, Retry
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, Queue
 from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
 from wakupush.server.beat.jobs import JOBS
 from wakupush.server.delivery.events import failure_kind
-
-_PLATFORMS = tuple(platform.label for platform in Platform)
 
 
 def of_publishing(settings: Settings) -> Series:
@@ -25,7 +23,7 @@ def of_publishing(settings: Settings) -> Series:
     }
 
 
-def of_worker(queue: Queue) -> Series:
+def of_worker(queue: Queue, settings: Settings) -> Series:
     """Return the series of the pool of a queue."""
     handling: Series = {
         metrics.TASKS_RETURNED: product((queue.name,), ("outage", "message")),
@@ -34,13 +32,14 @@ def of_worker(queue: Queue) -> Series:
     }
     if queue is not DISPATCH:
         return handling
+    app_platforms = [AppPlatform(app, platform).labels for app in settings.app_names for platform in Platform]
     again = [failure.label for failure in OF_DELIVERIES if failure.retry is not Retry.NEVER]
     return {
         **handling,
-        metrics.EVENTS: _delivery_events(),
-        metrics.RETRIES: product(_PLATFORMS, again),
-        metrics.DELIVERIES_DEFERRED: product(_PLATFORMS),
-        metrics.BREAKER_OPENED: product(_PLATFORMS),
+        metrics.EVENTS: _delivery_events(app_platforms),
+        metrics.RETRIES: [(*labels, failure) for labels in app_platforms for failure in again],
+        metrics.DELIVERIES_DEFERRED: app_platforms,
+        metrics.BREAKER_OPENED: app_platforms,
     }
 
 
@@ -52,14 +51,14 @@ def of_beat() -> Series:
     }
 
 
-def _delivery_events() -> Iterator[tuple[str, str, str, str]]:
-    for platform in _PLATFORMS:
-        yield EventKind.ATTEMPT, DISPATCH.name, platform, ""
-        yield EventKind.DELIVERED, DISPATCH.name, platform, ""
-        yield EventKind.EXPIRED, DISPATCH.name, platform, Failure.DELIVERY_EXPIRED.label
+def _delivery_events(app_platforms: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str, str, str]]:
+    for labels in app_platforms:
+        yield EventKind.ATTEMPT, DISPATCH.name, *labels, ""
+        yield EventKind.DELIVERED, DISPATCH.name, *labels, ""
+        yield EventKind.EXPIRED, DISPATCH.name, *labels, Failure.DELIVERY_EXPIRED.label
         for failure in OF_DELIVERIES:
             kinds = [EventKind.ATTEMPT, failure_kind(failure)]
             if failure.retry is not Retry.NEVER or failure is Failure.ATTEMPTS_EXHAUSTED:
                 kinds.append(EventKind.DEAD_LETTER)
             for kind in kinds:
-                yield kind, DISPATCH.name, platform, failure.label
+                yield kind, DISPATCH.name, *labels, failure.label

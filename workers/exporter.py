@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from redis import RedisError
 
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres.backlog import count_deliveries
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
@@ -36,6 +37,7 @@ class BacklogCollector(Collector):
 
     def __init__(self, settings: Settings) -> None:
         self._redis = open_redis(settings.redis.model_copy(update={"timeout": PATIENCE}))
+        self._app_platforms = [AppPlatform(app, platform) for app in settings.app_names for platform in Platform]
         self._dsn = check_dsn(settings.postgres)
         self._sources: dict[str, Callable[[], None]] = {
             "redis": self._look_at_redis,
@@ -80,13 +82,13 @@ class BacklogCollector(Collector):
             **timeouts(self._dsn, connect=PATIENCE, statement=PATIENCE),
         ) as connection:
             end_if_outdated(connection)
-            backlogs = count_deliveries(connection)
+            backlogs = count_deliveries(connection, self._app_platforms)
         for deliveries in backlogs:
-            platform = deliveries.platform.label
-            metrics.DELIVERIES_PENDING.labels(platform).set(deliveries.pending)
-            metrics.DELIVERIES_DUE.labels(platform).set(deliveries.due)
-            metrics.DELIVERIES_DUE_AGE.labels(platform).set(deliveries.due_age)
-            metrics.DELIVERIES_POSTING.labels(platform).set(deliveries.posting)
+            labels = deliveries.app_platform.labels
+            metrics.DELIVERIES_PENDING.labels(*labels).set(deliveries.pending)
+            metrics.DELIVERIES_DUE.labels(*labels).set(deliveries.due)
+            metrics.DELIVERIES_DUE_AGE.labels(*labels).set(deliveries.due_age)
+            metrics.DELIVERIES_POSTING.labels(*labels).set(deliveries.posting)
 
 
 def _answers(source: str, look: Callable[[], None]) -> bool:

@@ -40,7 +40,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     check_dsn(settings.postgres)
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()
-    counters.begin(of_worker(queue), of_publishing(settings))
+    counters.begin(of_worker(queue, settings), of_publishing(settings))
     metrics.PROCESSES.labels(queue.name).set(concurrency)
     if (http_port := settings.port_or(-1)) >= 0:
         registry = CollectorRegistry()

@@ -7,6 +7,7 @@ after one statement, and quickly also where it fails.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from itertools import product
 from typing import Final
@@ -51,12 +52,13 @@ class FeedbackReceiver:
 
     Args:
         pool: of Postgres connections.
-        secret: the header's value that proves a call to be gorush's.
+        secrets: the header's values that prove a call to be gorush's, and the apps whose gorush each is known to;
+            None for all.
     """
 
-    def __init__(self, pool: ConnectionPool, secret: str) -> None:
+    def __init__(self, pool: ConnectionPool, secrets: Mapping[str, Sequence[str] | None]) -> None:
         self._pool = pool
-        self._secret = secret.encode()
+        self._secrets = {secret.encode(): apps for secret, apps in secrets.items()}
         self._probes = probes.Probes(healthy=dict, ready=self._ready)
 
     def answer(self, request: Request) -> Answer:
@@ -71,7 +73,8 @@ class FeedbackReceiver:
 
     def _result(self, request: Request) -> FeedbackResult:
         secret = request.headers.get(SECRET_HEADER, "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(secret, self._secret):
+        matches = [apps for own, apps in self._secrets.items() if hmac.compare_digest(secret, own)]
+        if not matches:
             return FeedbackResult.FORBIDDEN
         try:
             body = request.read(MOST_BYTES)
@@ -82,7 +85,7 @@ class FeedbackReceiver:
         except (MalformedError, ConnectionError):
             return FeedbackResult.MALFORMED
         try:
-            return webhook.take(self._pool, body)
+            return webhook.take(self._pool, body, matches[0])
         except Exception as error:
             if is_outage(error):
                 log.warning("feedback_not_stored", error=type(error).__name__)
@@ -101,14 +104,25 @@ class FeedbackReceiver:
         return {"Postgres": True}
 
 
+def _secrets(settings: Settings) -> dict[str, list[str] | None]:
+    """Return the secrets, and the apps whose gorush knows each; None for all."""
+    secrets: dict[str, list[str] | None] = {}
+    for app in settings.app_names:
+        if (secret := settings.gorush_of(app).feedback_secret) is not None:
+            known = secrets.setdefault(secret.get_secret_value(), [] if app else None)
+            if known is not None:
+                known.append(app)
+    return secrets
+
+
 def run(settings: Settings) -> None:
     """Receive until SIGTERM.
 
     Raises:
         SettingsError: no secret is set, so nobody could tell gorush from others; or an address is none, or not free.
     """
-    secret = settings.gorush.feedback_secret
-    if secret is None:
+    secrets = _secrets(settings)
+    if not secrets:
         raise SettingsError(
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET is not set: choose one, and give it to gorush as"
             f' core.feedback_header: ["{SECRET_HEADER}: …"]'
@@ -117,7 +131,7 @@ def run(settings: Settings) -> None:
     counters.begin({metrics.FEEDBACK: product(FeedbackResult)})
     stop = stop_on_signals()
     pool = open_pool(postgres, end_if_outdated)
-    receiver = FeedbackReceiver(pool, secret.get_secret_value())
+    receiver = FeedbackReceiver(pool, secrets)
     try:
         server = HttpServer(settings.feedback.http_port, "WAKUPUSH_FEEDBACK__HTTP_PORT", receiver.answer)
     except SettingsError:

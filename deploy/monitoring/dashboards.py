@@ -34,18 +34,22 @@ def expression(text: str) -> str:
     return text.replace("$n", 'namespace=~"$namespace"')
 
 
+def _legend(labels: str) -> str:
+    return " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
+
+
 def _quantiles(metric: str, label: str) -> tuple[tuple[str, str], ...]:
     return tuple(
         (
             f"histogram_quantile({quantile}, sum by ({label}, le) (rate({metric}_bucket{{$n}}[5m])))",
-            f"{{{{{label}}}}} p{100 * quantile:g}",
+            f"{_legend(label)} p{100 * quantile:g}",
         )
         for quantile in (0.5, 0.99)
     )
 
 
-def _events(kind: str, by: str = "platform") -> tuple[str, str]:
-    return f'sum by ({by}) (rate(wakupush_events_total{{$n, kind="{kind}"}}[5m]))', f"{kind} {{{{{by}}}}}"
+def _events(kind: str, by: str = "app, platform") -> tuple[str, str]:
+    return f'sum by ({by}) (rate(wakupush_events_total{{$n, kind="{kind}"}}[5m]))', f"{kind} {_legend(by)}"
 
 
 OVERVIEW = Dashboard(
@@ -115,7 +119,7 @@ OVERVIEW = Dashboard(
                 Panel(
                     "gorush",
                     "s",
-                    _quantiles("wakupush_gorush_post_seconds", "platform"),
+                    _quantiles("wakupush_gorush_post_seconds", "app, platform"),
                     "A post of up to WAKUPUSH_GORUSH__BATCH_SIZE notifications.",
                 ),
                 Panel(
@@ -186,9 +190,12 @@ QUEUES = Dashboard(
                     "Deliveries that are due",
                     "short",
                     (
-                        ("max by (platform) (wakupush_deliveries_due{$n})", "due {{platform}}"),
-                        ("max by (platform) (wakupush_deliveries_pending{$n})", "pending {{platform}}"),
-                        ("max by (platform) (wakupush_deliveries_posting{$n})", "being posted {{platform}}"),
+                        ("max by (app, platform) (wakupush_deliveries_due{$n})", "due {{app}} {{platform}}"),
+                        ("max by (app, platform) (wakupush_deliveries_pending{$n})", "pending {{app}} {{platform}}"),
+                        (
+                            "max by (app, platform) (wakupush_deliveries_posting{$n})",
+                            "being posted {{app}} {{platform}}",
+                        ),
                     ),
                     "The exporter counts up to 100,000.",
                 ),
@@ -273,10 +280,10 @@ DELIVERIES = Dashboard(
                     (
                         (
                             (
-                                'sum by (platform) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))'
-                                ' / sum by (platform) (rate(wakupush_events_total{$n, kind="attempt"}[5m]))'
+                                'sum by (app, platform) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))'
+                                ' / sum by (app, platform) (rate(wakupush_events_total{$n, kind="attempt"}[5m]))'
                             ),
-                            "{{platform}}",
+                            "{{app}} {{platform}}",
                         ),
                     ),
                 ),
@@ -286,10 +293,10 @@ DELIVERIES = Dashboard(
                     (
                         (
                             (
-                                "sum by (platform, failure)"
+                                "sum by (app, platform, failure)"
                                 ' (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m])) > 0'
                             ),
-                            "{{platform}} {{failure}}",
+                            "{{app}} {{platform}} {{failure}}",
                         ),
                     ),
                 ),
@@ -298,22 +305,25 @@ DELIVERIES = Dashboard(
                     "reqps",
                     (
                         (
-                            "sum by (platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m])) > 0",
-                            "{{platform}} after {{failure}}",
+                            "sum by (app, platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m])) > 0",
+                            "{{app}} {{platform}} after {{failure}}",
                         ),
                     ),
                 ),
                 Panel(
                     "Breakers",
                     "short",
-                    (("max by (platform) (wakupush_breaker_state{$n})", "{{platform}}"),),
+                    (("max by (app, platform) (wakupush_breaker_state{$n})", "{{app}} {{platform}}"),),
                     "0 closed, 1 probing, 2 open; as beat last read it.",
                 ),
                 Panel(
                     "Breakers: times opened, posts unchecked",
                     "short",
                     (
-                        ("sum by (platform) (increase(wakupush_breaker_opened_total{$n}[1h]))", "opened {{platform}}"),
+                        (
+                            "sum by (app, platform) (increase(wakupush_breaker_opened_total{$n}[1h]))",
+                            "opened {{app}} {{platform}}",
+                        ),
                         ("sum(increase(wakupush_breaker_failed_total{$n}[1h]))", "unchecked: Redis failed"),
                     ),
                     "In the last hour.",
@@ -321,13 +331,18 @@ DELIVERIES = Dashboard(
                 Panel(
                     "Deferred without an attempt",
                     "reqps",
-                    (("sum by (platform) (rate(wakupush_deliveries_deferred_total{$n}[5m]))", "{{platform}}"),),
+                    (
+                        (
+                            "sum by (app, platform) (rate(wakupush_deliveries_deferred_total{$n}[5m]))",
+                            "{{app}} {{platform}}",
+                        ),
+                    ),
                     "No slot was free, or the breaker is open.",
                 ),
                 Panel(
                     "Age of due deliveries",
                     "s",
-                    (("max by (platform) (wakupush_deliveries_due_oldest_seconds{$n})", "{{platform}}"),),
+                    (("max by (app, platform) (wakupush_deliveries_due_oldest_seconds{$n})", "{{app}} {{platform}}"),),
                 ),
             ),
         ),
@@ -337,7 +352,12 @@ DELIVERIES = Dashboard(
                 Panel(
                     "Stored dead letters",
                     "short",
-                    (("max by (platform, reason) (wakupush_dead_letters{$n})", "{{platform}} {{reason}}"),),
+                    (
+                        (
+                            "max by (app, platform, reason) (wakupush_dead_letters{$n})",
+                            "{{app}} {{platform}} {{reason}}",
+                        ),
+                    ),
                 ),
                 Panel("Given up", "reqps", (_events("dead_letter"), _events("expired"))),
                 Panel(
@@ -359,15 +379,15 @@ DELIVERIES = Dashboard(
                     "reqps",
                     (
                         (
-                            'sum by (platform, failure) (rate(wakupush_events_total{$n, kind="token_died"}[5m]))',
-                            "{{platform}} {{failure}}",
+                            'sum by (app, platform, failure) (rate(wakupush_events_total{$n, kind="token_died"}[5m]))',
+                            "{{app}} {{platform}} {{failure}}",
                         ),
                     ),
                 ),
                 Panel(
                     "Marking stopped",
                     "short",
-                    (("max by (platform) (wakupush_token_marking_stopped{$n})", "{{platform}}"),),
+                    (("max by (app, platform) (wakupush_token_marking_stopped{$n})", "{{app}} {{platform}}"),),
                     "1 while so many tokens are bad that something else must be wrong.",
                 ),
                 Panel(

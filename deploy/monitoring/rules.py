@@ -25,6 +25,8 @@ class Alert:
 CRITICAL = "critical"
 WARNING = "warning"
 
+#: In a summary: the platform, after the app if the server tells apps apart.
+_APP_PLATFORM = "{{ with $labels.app }}{{ . }} {{ end }}{{ $labels.platform }}"
 #: Every namespace, and none, as in compose.
 ANY_NAMESPACE = 'namespace=~".*"'
 #: Series that a component alone has, each from its start on, whatever else is down; and how bad it is without them.
@@ -194,49 +196,49 @@ ALERTS = (
     # Deliveries.
     Alert(
         "WakupushDeliveriesOverdue",
-        "max by (namespace, platform) (wakupush_deliveries_due_oldest_seconds) > 300",
+        "max by (namespace, app, platform) (wakupush_deliveries_due_oldest_seconds) > 300",
         "5m",
         WARNING,
-        "Deliveries to {{ $labels.platform }} have been due for {{ $value | humanizeDuration }}; no worker posts them.",
+        "Deliveries to " + _APP_PLATFORM + " have been due for {{ $value | humanizeDuration }}; no worker posts them.",
     ),
     Alert(
         "WakupushBreakerOpen",
         # A worker that posts nothing keeps what it read last, so that alone proves nothing.
-        "max by (namespace, platform) (wakupush_breaker_state) > 0"
-        " and on (namespace, platform) max by (namespace, platform) (wakupush_deliveries_pending) > 0",
+        "max by (namespace, app, platform) (wakupush_breaker_state) > 0"
+        " and on (namespace, app, platform) max by (namespace, app, platform) (wakupush_deliveries_pending) > 0",
         "5m",
         CRITICAL,
-        "The breaker of {{ $labels.platform }} does not close: no notification gets through.",
+        "The breaker of " + _APP_PLATFORM + " does not close: no notification gets through.",
     ),
     Alert(
         "WakupushDeliveriesFailing",
-        'sum by (namespace, platform) (rate(wakupush_events_total{kind=~"failed|unknown"}[10m]))'
-        ' > 0.2 * sum by (namespace, platform) (rate(wakupush_events_total{kind="attempt"}[10m]))',
+        'sum by (namespace, app, platform) (rate(wakupush_events_total{kind=~"failed|unknown"}[10m]))'
+        ' > 0.2 * sum by (namespace, app, platform) (rate(wakupush_events_total{kind="attempt"}[10m]))',
         "10m",
         WARNING,
-        "More than a fifth of the attempts at {{ $labels.platform }} fail.",
+        "More than a fifth of the attempts at " + _APP_PLATFORM + " fail.",
     ),
     Alert(
         "WakupushGorushSlow",
         "histogram_quantile(0.99,"
-        " sum by (namespace, platform, le) (rate(wakupush_gorush_post_seconds_bucket[10m]))) > 10",
+        " sum by (namespace, app, platform, le) (rate(wakupush_gorush_post_seconds_bucket[10m]))) > 10",
         "10m",
         WARNING,
-        "gorush takes {{ $value | humanizeDuration }} for a post to {{ $labels.platform }} (p99).",
+        "gorush takes {{ $value | humanizeDuration }} for a post to " + _APP_PLATFORM + " (p99).",
     ),
     Alert(
         "WakupushDeadLetters",
-        'sum by (namespace, platform) (increase(wakupush_events_total{kind=~"dead_letter|expired"}[1h])) > 10',
+        'sum by (namespace, app, platform) (increase(wakupush_events_total{kind=~"dead_letter|expired"}[1h])) > 10',
         "0m",
         WARNING,
-        "The server gave up deliveries to {{ $labels.platform }}: {{ $value | humanize }} in an hour.",
+        "The server gave up deliveries to " + _APP_PLATFORM + ": {{ $value | humanize }} in an hour.",
     ),
     Alert(
         "WakupushTokenMarkingStopped",
-        "max by (namespace, platform) (wakupush_token_marking_stopped) == 1",
+        "max by (namespace, app, platform) (wakupush_token_marking_stopped) == 1",
         "0m",
         CRITICAL,
-        "So many device tokens of {{ $labels.platform }} are bad that the server marks none dead any more.",
+        "So many device tokens of " + _APP_PLATFORM + " are bad that the server marks none dead any more.",
     ),
     Alert(
         "WakupushFeedbackRefused",

@@ -6,7 +6,7 @@ from uuid import UUID
 from wakupush.model.deliveries import Delivery
 from wakupush.model.entries import Entry
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import Platform, TokenType
+from wakupush.model.platforms import AppPlatform, Platform, TokenType
 from wakupush.model.registrations import Change, Installation, Registration
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import (
@@ -16,6 +16,8 @@ from wakupush.postgres import (
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 
+#: The platforms of a server that does not tell apps apart.
+IOS, ANDROID = (AppPlatform("", platform) for platform in Platform)
 ALICE = Installation(b"a" * 64, b"1" * 16)
 AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
 NOW = datetime.now(UTC)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from wakupush.model.entries import Entry
 from wakupush.model.events import FIELDS, EventKind
 from wakupush.model.limits import Limit
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DELIVER, FEEDBACK, QUEUES
 from wakupush.model.waku_message import WakuMessage
 from wakupush.redis import breaker, claims, left_out, unopened, watched
@@ -36,7 +36,7 @@ def test_fields_of_a_queue_entry():
 
 def test_event_fields_and_kinds():
     assert FIELDS == (
-        "kind", "time", "worker", "trace_id", "count", "queue", "queue_wait", "latency", "platform", "failure",
+        "kind", "time", "worker", "trace_id", "count", "queue", "queue_wait", "latency", "app", "platform", "failure",
         "reason", "attempt", "batch_size", "key_pseudonym", "installation_pseudonym",
     )  # fmt: skip
     assert {kind.value for kind in EventKind} >= {
@@ -61,7 +61,8 @@ def test_redis_keys():
     assert claims._key(b"hash") == b"wakupush:claim:hash"
     assert unopened._PREFIX == "wakupush:unopened:"
     names = ("tripped", "open", "probes", "faults")
-    assert breaker._keys(Platform.IOS) == [f"wakupush:breaker:ios:{name}" for name in names]
+    assert breaker._keys(AppPlatform("nightly", Platform.IOS))[0] == "wakupush:breaker:nightly:ios:tripped"
+    assert breaker._keys(AppPlatform("", Platform.IOS)) == [f"wakupush:breaker:ios:{name}" for name in names]
 
 
 def test_migrations():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wakupush.cli import client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, workers
+from wakupush.cli import apps, client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, workers
 from wakupush.cli.output import Commands
 
 # Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(ingest.app, name="ingest")
+app.add_typer(apps.app, name="apps")
 app.add_typer(client.app, name="client")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(reference.export_app, name="export")

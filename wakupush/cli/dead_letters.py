@@ -36,13 +36,16 @@ def _store() -> RowTable[DeadLetter, Selection]:
     return dead_letters
 
 
-def _select(*, reason: str | None, choice: str | None, since: datetime | None, until: datetime | None) -> Selection:
+def _select(
+    *, reason: str | None, app_name: str | None, choice: str | None, since: datetime | None, until: datetime | None
+) -> Selection:
     from wakupush.model.dead_letters import Selection
     from wakupush.model.platforms import Platform
     from wakupush.operate.dead_letters import failure_of
 
     return Selection(
         reason=failure_of(reason) if reason else None,
+        app=app_name,
         platform=next((platform for platform in Platform if platform.label == choice), None),
         since=since,
         until=until,
@@ -59,7 +62,8 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
     return {
         "delivery_key": letter.delivery_key.hex(),
         "state": letter.state.value,
-        "platform": letter.platform.label,
+        "app": letter.app_platform.app,
+        "platform": letter.app_platform.platform.label,
         "reason": letter.reason,
         "attempts": letter.attempts,
         "seen_at": seconds(letter.seen_at),
@@ -93,6 +97,7 @@ app = group(
         key="delivery key",
         keys="delivery keys",
         options={
+            "app_name": Annotated[str | None, typer.Option("--app", help="Only those of this app.", metavar="NAME")],
             "choice": Annotated[PlatformName | None, typer.Option("--platform", help="Only those of this platform.")],
             "reason": Annotated[
                 str | None, typer.Option(help="Only those that ended with this failure.", metavar="FAILURE")
@@ -105,6 +110,7 @@ app = group(
         retry_outcome="will be sent again",
         columns={
             "ended": "finished_at",
+            "app": "app",
             "platform": "platform",
             "reason": "reason",
             "attempts": "attempts",

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -146,6 +147,7 @@ def _take(
     dry: bool,
     as_json: bool,
 ) -> None:
+    from wakupush.server.registration.installations import app_of
     from wakupush.takeover import database, importing
 
     with _bar("rows", sum(database.count(reference))) as progress:
@@ -154,6 +156,7 @@ def _take(
             connection=connection,
             identity=identity,
             most_installations=settings.limits.installations_per_key,
+            app_of=partial(app_of, settings=settings),
             dry=dry,
             tell=_tell_json if as_json else _tell,
             progress=progress,

@@ -325,7 +325,7 @@ def _facts_table(facts: dict[str, Any]) -> Table:
 def _events_table(events: list[PastEvent]) -> Table:
     from rich.table import Table
 
-    names = ("time", "kind", "platform", "failure", "attempt", "count", "installation_pseudonym", "worker")
+    names = ("time", "kind", "app", "platform", "failure", "attempt", "count", "installation_pseudonym", "worker")
     table = Table(*(name.replace("_", " ") for name in names), box=None, title="events of its message")
     for facts in map(_event_facts, events):
         table.add_row(*(str(facts[name] or "") for name in names))

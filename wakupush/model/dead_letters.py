@@ -5,7 +5,7 @@ from datetime import datetime
 
 from wakupush.model.deliveries import DeliveryState
 from wakupush.model.failures import Failure
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 
 #: The place of a dead letter in the order of all: when it ended, and its key.
 Position = tuple[datetime, bytes]
@@ -17,6 +17,7 @@ class Selection:
 
     keys: list[bytes] | None = None
     reason: Failure | None = None
+    app: str | None = None
     platform: Platform | None = None
     #: They ended between these times, both included.
     since: datetime | None = None
@@ -29,7 +30,7 @@ class DeadLetter:
 
     delivery_key: bytes
     state: DeliveryState
-    platform: Platform
+    app_platform: AppPlatform
     #: The label of a failure.
     reason: str | None
     #: How many attempts were begun.
@@ -58,6 +59,7 @@ class PastEvent:
     time: datetime
     kind: str
     worker: str
+    app: str | None
     platform: str | None
     failure: str | None
     reason: str | None

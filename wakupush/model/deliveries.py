@@ -9,7 +9,7 @@ from uuid import UUID
 
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Address, Installation
 
 #: The lease of a delivery that no worker posts.
@@ -72,6 +72,8 @@ class Delivery:
     #: See `wakupush.protocol.request.delivery_key`, 32 bytes.
     delivery_key: bytes
     installation: Installation
+    #: The app that the device registered for, see `AppPlatform`.
+    app: str = ""
     platform: Platform
     notification_type: NotificationType
     chat_id: bytes = field(repr=False)
@@ -91,6 +93,11 @@ class Delivery:
     failure: Failure | None = None
     #: Whether its time to live is over.
     expired: bool = False
+
+    @property
+    def app_platform(self) -> AppPlatform:
+        """The app and the platform that it goes to."""
+        return AppPlatform(self.app, self.platform)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

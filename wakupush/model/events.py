@@ -79,6 +79,8 @@ class Event:
     queue_wait: float | None = None
     #: Seconds between ingest seeing the message and this event; of several, the longest.
     latency: float | None = None
+    #: The name of the app; None if the server does not tell apps apart.
+    app: str | None = None
     #: ios or android.
     platform: str | None = None
     #: The label of a `wakupush.model.failures.Failure`.
@@ -126,6 +128,7 @@ def message_event(
     *,
     failure: Failure | None = None,
     reason: str | None = None,
+    app: str | None = None,
     platform: str | None = None,
     count: int = 1,
     queue_wait: float | None = None,
@@ -152,6 +155,7 @@ def message_event(
         queue=task.queue.name,
         queue_wait=queue_wait,
         latency=max(0.0, now - entry.seen),
+        app=app,
         platform=platform,
         failure=failure and failure.label,
         reason=reason,

@@ -75,8 +75,8 @@ class Treatment:
     route: Route = Route.UNTOLD
     #: True if the push may have reached the device all the same.
     unknown: bool = False
-    #: True if gorush itself failed, which no device can bring about.
-    of_gorush: bool = False
+    #: True if it is the server's own: of gorush itself, or of the settings. No device can bring it about.
+    of_server: bool = False
 
 
 class Failure(Enum):
@@ -104,6 +104,9 @@ class Failure(Enum):
     DEVICE_TOKEN_INVALID = Treatment("device_token_invalid", Answer.MALFORMED_MESSAGE)
     TOKEN_TYPE_UNSUPPORTED = Treatment("token_type_unsupported", Answer.UNSUPPORTED_TOKEN_TYPE)
     APN_TOPIC_INVALID = Treatment("apn_topic_invalid", Answer.MALFORMED_MESSAGE)
+    # The topic names no app of this server; with Firebase, there is no app for devices without one either.
+    APN_TOPIC_WITHOUT_APP = Treatment("apn_topic_without_app", Answer.MALFORMED_MESSAGE)
+    FIREBASE_WITHOUT_APP = Treatment("firebase_without_app", Answer.UNSUPPORTED_TOKEN_TYPE)
     REGISTRATION_TOO_LARGE = Treatment("registration_too_large", Answer.MALFORMED_MESSAGE)
     INSTALLATION_LIMIT = Treatment("installation_limit", Answer.INTERNAL_ERROR)
     REGISTRATION_RATE_LIMIT = Treatment("registration_rate_limit", Answer.INTERNAL_ERROR)
@@ -145,27 +148,29 @@ class Failure(Enum):
 
     # Deliveries: gorush itself.
     GORUSH_UNREACHABLE = Treatment(
-        "gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, of_gorush=True
+        "gorush_unreachable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, of_server=True
     )
     GORUSH_TIMED_OUT = Treatment(
-        "gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_gorush=True
+        "gorush_timed_out", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_server=True
     )
     GORUSH_FAILED = Treatment(
-        "gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_gorush=True
+        "gorush_failed", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_server=True
     )
     GORUSH_THROTTLED = Treatment(
-        "gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_gorush=True
+        "gorush_throttled", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_server=True
     )
     GORUSH_REFUSED = Treatment("gorush_refused", Answer.INTERNAL_ERROR)
     GORUSH_UNREADABLE = Treatment(
-        "gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_gorush=True
+        "gorush_unreadable", Answer.INTERNAL_ERROR, Retry.BACKOFF, route=Route.BROKEN, unknown=True, of_server=True
     )
     GORUSH_DROPPED = Treatment(
-        "gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_gorush=True
+        "gorush_dropped", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_server=True
     )
     LEASE_LOST = Treatment("lease_lost", Answer.INTERNAL_ERROR, Retry.BACKOFF, unknown=True)
 
     # Deliveries: ours.
+    # The device's app is not in the settings any more: an operator has to act, and nothing is wrong with the device.
+    APP_GONE = Treatment("app_gone", Answer.INTERNAL_ERROR, Retry.SLOWLY, route=Route.BROKEN, of_server=True)
     DEVICE_GONE = Treatment("device_gone", Answer.NOT_REGISTERED)
     # Muted, blocked or disabled since it was admitted; its sender never learns of it.
     UNWANTED = Treatment("unwanted", Answer.INTERNAL_ERROR)
@@ -203,16 +208,16 @@ class Failure(Enum):
         return self.value.unknown
 
     @property
-    def of_gorush(self) -> bool:
-        """Whether gorush itself failed, which no device can bring about."""
-        return self.value.of_gorush
+    def of_server(self) -> bool:
+        """Whether it is the server's own, which no device can bring about."""
+        return self.value.of_server
 
 
 def route_state(failure: Failure | None, *, proven: bool) -> Route:
     """Return what the outcome of an attempt says about the route.
 
-    Strangers make up devices. So a failure of a device that no push ever reached says nothing, unless gorush itself
-    failed; a success always does.
+    Strangers make up devices. So a failure of a device that no push ever reached says nothing, unless it is the
+    server's own; a success always does.
 
     Args:
         failure: None for success.
@@ -220,7 +225,7 @@ def route_state(failure: Failure | None, *, proven: bool) -> Route:
     """
     if failure is None:
         return Route.WORKS
-    return failure.route if proven or failure.of_gorush else Route.UNTOLD
+    return failure.route if proven or failure.of_server else Route.UNTOLD
 
 
 _ALL = tuple(Failure)

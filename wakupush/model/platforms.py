@@ -1,6 +1,7 @@
 """The push platforms, and their numbers in registrations."""
 
 from enum import IntEnum
+from typing import NamedTuple
 
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 
@@ -15,6 +16,19 @@ class Platform(IntEnum):
     def label(self) -> str:
         """The name in metrics, events, logs and gorush's answers: ``ios`` or ``android``."""
         return _LABELS[self]
+
+
+class AppPlatform(NamedTuple):
+    """An app on a platform: what has credentials, and so fails, apart from all others."""
+
+    #: The name in the settings; empty for all apps of a server that does not tell them apart.
+    app: str
+    platform: Platform
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The names of app and platform in metrics."""
+        return self.app, self.platform.label
 
 
 _LABELS = {platform: platform.name.lower() for platform in Platform}

@@ -64,6 +64,8 @@ class Change:
     installation: Installation
     request_digest: bytes
     registration: Registration | Unregistration
+    #: The app that a registration is for; empty if the server does not tell apps apart.
+    app: str = ""
 
     @property
     def row(self) -> Stored:

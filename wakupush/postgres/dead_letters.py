@@ -9,7 +9,7 @@ from psycopg import Connection, Cursor, sql
 from wakupush.model.dead_letters import DeadLetter, DeadLetterDevice, PastEvent, Position, Selection
 from wakupush.model.deliveries import DeliveryState
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres.named_sql import load
 
 _SQL = load("dead_letters")
@@ -40,7 +40,7 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
             DeadLetter(
                 key,
                 DeliveryState(state),
-                Platform(platform),
+                AppPlatform(app, Platform(platform)),
                 reason,
                 attempts,
                 first_seen,
@@ -48,7 +48,7 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
                 expires,
                 trace_id,
             )
-            for key, state, platform, reason, attempts, first_seen, finished_at, expires, trace_id in rows
+            for key, state, app, platform, reason, attempts, first_seen, finished_at, expires, trace_id in rows
         ]
         if page:
             yield page
@@ -111,10 +111,10 @@ def past(connection: Connection, trace_id: str, seen_at: datetime) -> list[PastE
     return [PastEvent(*row) for row in connection.execute(_SQL["events"], values)]
 
 
-def counts(connection: Connection) -> dict[tuple[Platform, str], int]:
-    """Return how many dead letters there are, by platform and the label of their failure."""
+def counts(connection: Connection) -> dict[tuple[AppPlatform, str], int]:
+    """Return how many dead letters there are, by app, platform and the label of their failure."""
     rows = connection.execute(_SQL["counts"]).fetchall()
-    return {(Platform(platform), reason or ""): number for platform, reason, number in rows}
+    return {(AppPlatform(app, Platform(platform)), reason or ""): number for app, platform, reason, number in rows}
 
 
 def _execute(
@@ -139,6 +139,7 @@ def compose(
     parameters: dict[str, dict[str, Any]] = {
         "of_keys": {"keys": selection.keys},
         "of_reason": {"reason": selection.reason and selection.reason.label},
+        "of_app": {"app": selection.app},
         "of_platform": {"platform": selection.platform},
         "since": {"since": selection.since},
         "until": {"until": selection.until},

@@ -85,13 +85,23 @@ def put_back(connection: Connection, deliveries: Sequence[Delivery]) -> None:
         connection.execute(_SQL["put_back"], columns(rows) | {"lease_lost": Failure.LEASE_LOST.label})
 
 
-def note_feedback(connection: Connection, delivery_key: bytes, attempt: int, failure: Failure) -> bool:
+def note_feedback(
+    connection: Connection, delivery_key: bytes, attempt: int, failure: Failure, apps: Sequence[str] | None = None
+) -> bool:
     """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered.
 
     The worker that settles the delivery finds it, or else beat. In another state, or if another attempt was
     begun, the reported attempt has had its outcome: nothing is kept, and False is returned.
+
+    Args:
+        apps: that may report it, besides one without a name, which the row has from before apps were told apart.
     """
-    values = {"delivery_key": delivery_key, "attempt": attempt, "failure": failure.label}
+    values = {
+        "delivery_key": delivery_key,
+        "attempt": attempt,
+        "failure": failure.label,
+        "apps": None if apps is None else ["", *apps],
+    }
     return connection.execute(_SQL["note_feedback"], values).rowcount > 0
 
 
@@ -121,6 +131,7 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
             delivery=Delivery(
                 delivery_key=row["delivery_key"],
                 installation=Installation(row["key_hash"], row["installation_hash"]),
+                app=row["app"],
                 platform=Platform(row["platform"]),
                 notification_type=NotificationType(row["notification_type"]),
                 chat_id=b"",
@@ -154,6 +165,7 @@ def _delivery(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
     return Delivery(
         delivery_key=row["delivery_key"],
         installation=installation,
+        app=row["app"],
         platform=Platform(row["platform"]),
         notification_type=NotificationType(row["notification_type"]),
         chat_id=chat_id,

@@ -4,19 +4,19 @@ from psycopg import Connection
 
 from wakupush.model.deliveries import Due
 from wakupush.model.failures import BY_LABEL, Failure
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres.named_sql import load
 
 _SQL = load("due")
 
 
-def platforms(connection: Connection) -> list[Platform]:
-    """Return the platforms that have due deliveries."""
-    return [Platform(name) for (name,) in connection.execute(_SQL["platforms"], {"platforms": list(Platform)})]
+def app_platforms(connection: Connection) -> list[AppPlatform]:
+    """Return the apps and platforms that have due deliveries, also apps that are not in the settings any more."""
+    return [AppPlatform(app, Platform(platform)) for app, platform in connection.execute(_SQL["app_platforms"])]
 
 
-def claim(connection: Connection, platform: Platform, *, limit: int, seconds: float) -> list[Due]:
-    """Return at most `limit` due deliveries of a platform.
+def claim(connection: Connection, app_platform: AppPlatform, *, limit: int, seconds: float) -> list[Due]:
+    """Return at most `limit` due deliveries of an app and platform.
 
     First come those whose lease has ended, then those whose time has come: first the ones put back before their first
     attempt, the newest first, then the others, the oldest first.
@@ -26,17 +26,23 @@ def claim(connection: Connection, platform: Platform, *, limit: int, seconds: fl
     """
     rows = connection.execute(
         _SQL["claim"],
-        {"platform": platform, "limit": limit, "seconds": seconds, "lease_lost": Failure.LEASE_LOST.label},
+        {
+            "app": app_platform.app,
+            "platform": app_platform.platform,
+            "limit": limit,
+            "seconds": seconds,
+            "lease_lost": Failure.LEASE_LOST.label,
+        },
     ).fetchall()
     return [
         Due(
             delivery_key=delivery_key,
-            platform=Platform(platform),
+            platform=app_platform.platform,
             begun=attempt,
             failure=BY_LABEL.get(failure),
             task_id=task_id,
         )
-        for delivery_key, platform, attempt, failure, task_id in rows
+        for delivery_key, attempt, failure, task_id in rows
     ]
 
 

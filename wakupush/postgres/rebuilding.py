@@ -17,6 +17,7 @@ _SQL = load("rebuilding")
 COLUMNS: Final = (
     "key_hash",
     "installation_hash",
+    "app",
     "version",
     "request_digest",
     "registered",

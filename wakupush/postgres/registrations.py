@@ -107,15 +107,18 @@ def token_died(connection: Connection, dead: Collection[tuple[Installation, int]
 
 
 def suspect(
-    connection: Connection, doubts: Mapping[tuple[Installation, int], int], *, seconds: float
+    connection: Connection, doubts: Mapping[tuple[Installation, int], tuple[str, int]], *, seconds: float
 ) -> dict[Installation, int]:
     """Remember how often the device tokens of these versions were doubted; return how often, within so many seconds.
 
-    A token that no push ever reached collects doubts only while its platform takes others.
+    A token that no push ever reached collects doubts only while its app and platform take others.
+
+    Args:
+        doubts: the app and the number of doubts, by installation and version.
     """
     rows = [
-        {**asdict(installation), "version": version, "times": times}
-        for (installation, version), times in doubts.items()
+        {**asdict(installation), "version": version, "app": app, "times": times}
+        for (installation, version), (app, times) in doubts.items()
     ]
     if not rows:
         return {}
@@ -172,6 +175,7 @@ def key(change: Change) -> dict[str, Any]:
     return {
         "key_hash": change.installation.key_hash,
         "installation_hash": change.installation.installation_hash,
+        "app": change.app,
         "version": change.registration.version,
         "request_digest": change.request_digest,
     }

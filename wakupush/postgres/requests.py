@@ -110,6 +110,7 @@ def take_on(
             "delivery_key": [delivery.delivery_key for delivery in deliveries],
             "key_hash": [delivery.installation.key_hash for delivery in deliveries],
             "installation_hash": [delivery.installation.installation_hash for delivery in deliveries],
+            "app": [delivery.app for delivery in deliveries],
             "platform": [delivery.platform for delivery in deliveries],
             "notification_type": [delivery.notification_type for delivery in deliveries],
             "sealed_content": [

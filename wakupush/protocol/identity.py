@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation, Target
 from wakupush.protocol.at_rest import AtRest
 from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -65,9 +66,10 @@ class Identity:
     def device_digest(self, target: Target) -> bytes:
         """Return the keyed digest (16 bytes) of a device, the same for every user who registers it.
 
-        It covers all by which a platform finds the device: the same token with another topic is another device.
+        It covers all by which a platform finds the device: for APNs, the same token with another topic is another one.
         """
-        parts = bytes([target.platform]), target.apn_topic.encode(), target.device_token.encode()
+        topic = target.apn_topic if target.platform is Platform.IOS else ""
+        parts = bytes([target.platform]), topic.encode(), target.device_token.encode()
         return _digest(self._device_key, *parts)
 
     def pseudonyms(self, installation: Installation) -> tuple[bytes, bytes]:

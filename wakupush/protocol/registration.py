@@ -154,7 +154,8 @@ def of(message: PushNotificationRegistration) -> Registration:
         access_token=message.access_token,
         grant=message.grant,
         enabled=message.enabled,
-        apn_topic=message.apn_topic if token_type is TokenType.APN else "",
+        # Firebase knows no topics; an app may have one, and anything may stand there.
+        apn_topic=message.apn_topic if _APN_TOPIC.fullmatch(message.apn_topic) else "",
         allow_from_contacts_only=message.allow_from_contacts_only,
         block_mentions=message.block_mentions,
         allowed_key_list=tuple(message.allowed_key_list),
@@ -197,7 +198,7 @@ _ERRORS = {answer.value.registration: answer for answer in Answer if answer.valu
 
 # gorush pastes the device token into the path of the request to APNs, unescaped, and the topic into a header.
 _LEAVES_PATH = re.compile(r"[\x00-\x20\x7f-\xa0/?#%\s]|\.\.")
-_APN_TOPIC = re.compile(r"[\x21-\x7e]+", re.ASCII)
+_APN_TOPIC = re.compile(rf"[\x21-\x7e]{{1,{APN_TOPIC_BYTES}}}", re.ASCII)
 
 
 def _refuse(faults: Iterator[Failure]) -> None:

@@ -6,7 +6,7 @@ from typing import Final, cast
 import structlog
 from redis import Redis, RedisError
 
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.runtime import metrics
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -61,22 +61,22 @@ return 0
 
 
 class BreakerStore:
-    """The keys of all platforms; each change is one script."""
+    """The keys of all apps and platforms; each change is one script."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._fault, self._works, self._probe, self._over = map(redis.register_script, (_FAULT, _WORKS, _PROBE, _OVER))
 
-    def read(self, platform: Platform) -> tuple[bool, bool, int, int] | None:
+    def read(self, app_platform: AppPlatform) -> tuple[bool, bool, int, int] | None:
         """Return whether it is tripped, whether it is open, the probes under way, and the faults in a row."""
         try:
-            tripped_at, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(platform)))
+            tripped_at, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(app_platform)))
         except RedisError as error:
             _note_failure(error)
             return None
         return tripped_at is not None, is_open is not None, int(probes or 0), int(faults or 0)
 
-    def fault(self, platform: Platform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
+    def fault(self, app_platform: AppPlatform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
         """Count a fault; return 1 if it opened the breaker, 2 if the breaker is open again.
 
         Args:
@@ -84,35 +84,37 @@ class BreakerStore:
             pause: seconds for which it is open then.
             memory: seconds after which the count of faults in a row starts over.
         """
-        return self._run(platform, self._fault, most, _milliseconds(pause), _milliseconds(memory), int(probe))
+        return self._run(app_platform, self._fault, most, _milliseconds(pause), _milliseconds(memory), int(probe))
 
-    def works(self, platform: Platform) -> int | None:
+    def works(self, app_platform: AppPlatform) -> int | None:
         """Close the breaker; return 1 if it was not closed before."""
-        return self._run(platform, self._works)
+        return self._run(app_platform, self._works)
 
-    def probe(self, platform: Platform, number: int, *, most: int, seconds: float) -> int | None:
+    def probe(self, app_platform: AppPlatform, number: int, *, most: int, seconds: float) -> int | None:
         """Begin probes; return how many of this number may be posted, -1 if it is closed.
 
         Args:
             most: probes under way at once.
             seconds: after which they count as over even if no process reports it.
         """
-        return self._run(platform, self._probe, number, most, _milliseconds(seconds))
+        return self._run(app_platform, self._probe, number, most, _milliseconds(seconds))
 
-    def over(self, platform: Platform) -> None:
+    def over(self, app_platform: AppPlatform) -> None:
         """End a probe that showed nothing about the route."""
-        self._run(platform, self._over)
+        self._run(app_platform, self._over)
 
-    def _run(self, platform: Platform, script: Callable[..., object], *arguments: int) -> int | None:
+    def _run(self, app_platform: AppPlatform, script: Callable[..., object], *arguments: int) -> int | None:
         try:
-            return cast("int", script(keys=_keys(platform), args=arguments))
+            return cast("int", script(keys=_keys(app_platform), args=arguments))
         except RedisError as error:
             _note_failure(error)
             return None
 
 
-def _keys(platform: Platform) -> list[str]:
-    return [f"wakupush:breaker:{platform.label}:{name}" for name in ("tripped", "open", "probes", "faults")]
+def _keys(app_platform: AppPlatform) -> list[str]:
+    # Without an app, the keys are those of servers that know none.
+    prefix = ":".join(filter(None, ("wakupush:breaker", *app_platform.labels)))
+    return [f"{prefix}:{name}" for name in ("tripped", "open", "probes", "faults")]
 
 
 def _milliseconds(seconds: float) -> int:

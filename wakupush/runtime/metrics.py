@@ -116,7 +116,7 @@ PROCESSES: Final = Gauge(
 FOLLOW_UPS: Final = Gauge(
     "wakupush_follow_ups", "Batches with posts or answers in progress.", multiprocess_mode="livesum"
 )
-EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "platform", "failure"])
+EVENTS: Final = Counter("wakupush_events", "Delivery events.", ["kind", "queue", "app", "platform", "failure"])
 QUEUE_WAIT: Final = Histogram(
     "wakupush_queue_wait_seconds",
     "Time between ingest seeing a message and a worker taking it.",
@@ -132,7 +132,7 @@ BATCH_SIZE: Final = Histogram(
 POST_SECONDS: Final = Histogram(
     "wakupush_gorush_post_seconds",
     "Time that gorush took to answer a post.",
-    ["platform"],
+    ["app", "platform"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 75),
 )
 GORUSH_LISTENS: Final = Gauge(
@@ -144,22 +144,22 @@ GORUSH_LISTENS: Final = Gauge(
 DELIVERIES_DEFERRED: Final = Counter(
     "wakupush_deliveries_deferred",
     "Deliveries deferred without an attempt: no slot was free, or the breaker is open.",
-    ["platform"],
+    ["app", "platform"],
 )
 RETRIES: Final = Counter(
     "wakupush_delivery_retries",
     "Deliveries that went back to pending after an attempt; Flower gets a task-retried for each.",
-    ["platform", "failure"],
+    ["app", "platform", "failure"],
 )
 TASK_EVENTS_LOST: Final = Counter(
     "wakupush_task_events_lost", "Celery events of deliveries that could not be sent; Flower lacks them."
 )
 BREAKER_STATE: Final = Gauge(
     "wakupush_breaker_state",
-    "The circuit breaker of a platform, as beat last read it: 0 closed, 1 probing, 2 open.",
-    ["platform"],
+    "The circuit breaker of an app and platform, as beat last read it: 0 closed, 1 probing, 2 open.",
+    ["app", "platform"],
 )
-BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["platform"])
+BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["app", "platform"])
 BREAKER_FAILED: Final = Counter(
     "wakupush_breaker_failed", "Times that posts went out without a check of the breaker because Redis failed."
 )
@@ -193,12 +193,12 @@ LIMITER_FAILED: Final = Counter(
 
 # Beat.
 DEAD_LETTERS: Final = Gauge(
-    "wakupush_dead_letters", "Stored dead letters and expired deliveries.", ["platform", "reason"]
+    "wakupush_dead_letters", "Stored dead letters and expired deliveries.", ["app", "platform", "reason"]
 )
 TOKEN_MARKING_STOPPED: Final = Gauge(
     "wakupush_token_marking_stopped",
-    "1 while so many device tokens of a platform are bad that the server marks none dead.",
-    ["platform"],
+    "1 while so many device tokens of an app and platform are bad that the server marks none dead.",
+    ["app", "platform"],
 )
 KEYS_DERIVED: Final = Counter("wakupush_query_keys_derived", "Keys of query topics derived.")
 QUERIES_WAITING: Final = Gauge(
@@ -229,16 +229,16 @@ TASKS_IN_FLIGHT: Final = Gauge(
 )
 MESSAGES_IN_FLIGHT: Final = Gauge("wakupush_in_flight_messages", "Messages in the tasks in flight.", ["queue"])
 DELIVERIES_PENDING: Final = Gauge(
-    "wakupush_deliveries_pending", "Deliveries that wait for their next attempt, 100,000 at most.", ["platform"]
+    "wakupush_deliveries_pending", "Deliveries that wait for their next attempt, 100,000 at most.", ["app", "platform"]
 )
 DELIVERIES_DUE: Final = Gauge(
-    "wakupush_deliveries_due", "Pending deliveries whose time has come, 100,000 at most.", ["platform"]
+    "wakupush_deliveries_due", "Pending deliveries whose time has come, 100,000 at most.", ["app", "platform"]
 )
 DELIVERIES_DUE_AGE: Final = Gauge(
-    "wakupush_deliveries_due_oldest_seconds", "Time since the longest due delivery became due.", ["platform"]
+    "wakupush_deliveries_due_oldest_seconds", "Time since the longest due delivery became due.", ["app", "platform"]
 )
 DELIVERIES_POSTING: Final = Gauge(
-    "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["platform"]
+    "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["app", "platform"]
 )
 EXPORTER: Final = (
     EXPORTER_UP,

@@ -9,7 +9,9 @@ import json
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -37,6 +39,8 @@ from wakupush.runtime.usage import UsageError
 STORE_SECONDS = 20.0
 #: The variable that names a TOML file with settings.
 FILE_VARIABLE = "WAKUPUSH_CONFIG"
+#: The field of `Settings` with a table for each app.
+_APPS = "apps"
 
 
 def _seconds(value: object) -> object:
@@ -111,9 +115,20 @@ def _sentinel(address: str) -> str:
     return address
 
 
+def _feedback_secret(secret: SecretStr) -> SecretStr:
+    # gorush drops a header with a second colon, and trims spaces.
+    if not re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()):
+        raise PydanticCustomError("secret", "16 or more visible ASCII characters are expected, none a colon")
+    return secret
+
+
 SentinelAddress = Annotated[str, AfterValidator(_sentinel)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 HttpUrls = Annotated[tuple[HttpUrl, ...], Field(min_length=1), NoDecode, BeforeValidator(_split)]
+FeedbackSecret = Annotated[SecretStr, AfterValidator(_feedback_secret)]
+#: A bundle id, in full: patterns would let strangers choose the app.
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,255}$")]
+AppName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=40)]
 PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
 
 
@@ -216,7 +231,7 @@ class GorushSettings(Group):
     """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
     concurrency: Count = 16
     """Posts that one worker process keeps open at the same time; when no slot is free, deliveries wait as rows."""
-    feedback_secret: SecretStr | None = None
+    feedback_secret: FeedbackSecret | None = None
     """Secret that gorush sends as `X-Wakupush-Secret` with its feedback: 16 or more visible ASCII characters, no
     colon."""
 
@@ -235,13 +250,23 @@ class GorushSettings(Group):
         """Seconds that a post takes at most, until its outcome is stored."""
         return self.timeout + self.tries * self.connect_timeout + STORE_SECONDS
 
-    @field_validator("feedback_secret")
-    @classmethod
-    def _travels_in_a_header_of_gorush(cls, secret: SecretStr | None) -> SecretStr | None:
-        # gorush drops a header with a second colon, and trims spaces.
-        if secret is not None and not re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()):
-            raise PydanticCustomError("secret", "16 or more visible ASCII characters are expected, none a colon")
-        return secret
+
+class AppSettings(Group):
+    """An app that the server pushes to, with gorush instances that have its credentials.
+
+    Without any, the server does not tell apps apart: all devices go to `WAKUPUSH_GORUSH__URL`.
+    """
+
+    topics: Annotated[tuple[Topic, ...], NoDecode, _FROM_JSON] = ()
+    """Bundle ids whose devices belong to the app, as a JSON list. No other app may list them."""
+    firebase: bool = False
+    """Whether Firebase devices belong to it whose topic no app lists. At most one app has this."""
+    profile: str | None = None
+    """Its profile; default: `WAKUPUSH_GORUSH__DIALECT`."""
+    gorush_urls: Annotated[tuple[HttpUrl, ...], NoDecode, BeforeValidator(_split)] = ()
+    """URL of its gorush, or a JSON list of several instances; default: `WAKUPUSH_GORUSH__URL`."""
+    feedback_secret: FeedbackSecret | None = None
+    """The secret that its gorush sends with its feedback; default: `WAKUPUSH_GORUSH__FEEDBACK_SECRET`."""
 
 
 class IngestSettings(Group):
@@ -471,6 +496,8 @@ class Settings(BaseSettings):
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
     gorush: GorushSettings = GorushSettings()
+    apps: dict[AppName, AppSettings] = Field(default={})
+    """The apps that the server tells apart, by their names; see `AppSettings`."""
     ingest: IngestSettings = IngestSettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()
@@ -483,6 +510,45 @@ class Settings(BaseSettings):
     retention: RetentionSettings = RetentionSettings()
     pipeline: PipelineSettings = PipelineSettings()
 
+    @property
+    def app_names(self) -> tuple[str, ...]:
+        """The names of all apps; one that is empty if the server does not tell apps apart."""
+        return tuple(self.apps) or ("",)
+
+    def app_of(self, topic: str, *, firebase: bool) -> str | None:
+        """Return the name of the app that a device belongs to; None if no app of the settings takes it.
+
+        Args:
+            topic: of its registration.
+            firebase: whether it is reached through Firebase.
+        """
+        if not self.apps:
+            return ""
+        return self._app_by_topic.get(topic, self._firebase_app if firebase else None)
+
+    def gorush_of(self, app: str) -> GorushSettings:
+        """Return how gorush is reached for an app; for one that is not in the settings, as without apps."""
+        return self._gorush_by_app.get(app, self.gorush)
+
+    @cached_property
+    def _app_by_topic(self) -> dict[str, str]:
+        return {topic: name for name, app in self.apps.items() for topic in app.topics}
+
+    @cached_property
+    def _firebase_app(self) -> str | None:
+        return next((name for name, app in self.apps.items() if app.firebase), None)
+
+    @cached_property
+    def _gorush_by_app(self) -> dict[str, GorushSettings]:
+        own = {
+            name: {"url": app.gorush_urls, "dialect": app.profile, "feedback_secret": app.feedback_secret}
+            for name, app in self.apps.items()
+        }
+        return {
+            name: self.gorush.model_copy(update={field: value for field, value in values.items() if value})
+            for name, values in own.items()
+        }
+
     def port_or(self, default: int) -> int:
         """Return the port of the probes, or the default of the process; -1 is none."""
         return default if self.http_port is None else self.http_port
@@ -491,6 +557,15 @@ class Settings(BaseSettings):
     def stores(self) -> dict[str, str]:
         """The URLs of the nodes whose Stores are walked, by their names."""
         return {node_name(url): url for url in self.reconcile.stores} or self.waku.nodes
+
+    @model_validator(mode="after")
+    def _each_device_has_one_app(self) -> Self:
+        topics = Counter(topic for app in self.apps.values() for topic in app.topics)
+        if shared := [topic for topic, apps in topics.items() if apps > 1]:
+            raise PydanticCustomError("apps", "apps: {topic} is in two apps", {"topic": shared[0]})
+        if sum(app.firebase for app in self.apps.values()) > 1:
+            raise PydanticCustomError("apps", "apps: only one app may have firebase = true")
+        return self
 
     @model_validator(mode="after")
     def _lease_covers_a_post(self) -> Self:
@@ -564,13 +639,17 @@ def _in_file(path: str) -> dict[str, object]:
     groups = {name for name, field in Settings.model_fields.items() if isinstance(field.default, Group)}
     values: dict[str, object] = {}
     for name, value in tables.items():
-        if name not in groups:
+        if name == _APPS and isinstance(value, dict) and all(isinstance(app, dict) for app in value.values()):
+            values |= {_variable(name, app, key): inner for app, keys in value.items() for key, inner in keys.items()}
+            # One without a key is an app all the same.
+            values |= {_variable(name, app): {} for app, keys in value.items() if not keys}
+        elif name not in groups:
             values[_variable(name)] = value
         elif isinstance(value, dict):
             values |= {_variable(name, key): inner for key, inner in value.items()}
         else:
             raise SettingsError(f"{name} in {path}: a table is expected")
-    unknown = [name for name in values if name not in _VARIABLES]
+    unknown = [name for name in values if not _is_known(name)]
     if unknown:
         keys = ", ".join(_suggest(name, _key) for name in unknown)
         raise SettingsError(f"unknown settings in {path}: {keys}")
@@ -581,18 +660,18 @@ def _in_file(path: str) -> dict[str, object]:
 def _nest(values: dict[str, object]) -> dict[str, Any]:
     groups: dict[str, Any] = {}
     for name, value in values.items():
-        group, _, inner = name.removeprefix("WAKUPUSH_").lower().partition("__")
-        if inner:
-            groups.setdefault(group, {})[inner] = value
-        else:
-            groups[group] = value
+        *tables, key = name.removeprefix("WAKUPUSH_").lower().split("__")
+        place = groups
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[key] = value
     return groups
 
 
 def _problem(error: ErrorDetails, in_file: Collection[str], path: str | None) -> str:
     """Return what pydantic says; an error of several settings names them itself."""
     parts = [part for part in error["loc"] if isinstance(part, str)]
-    variable = _variable(*parts[:2]) if parts else ""
+    variable = _variable(*parts[: 3 if parts[0] == _APPS else 2]) if parts else ""
     if variable in in_file:
         return f"{_key(variable)} in {path}: {error['msg']}"
     return f"{variable}: {error['msg']}" if variable else error["msg"]
@@ -619,10 +698,16 @@ def _variables() -> Iterator[str]:
             yield _variable(name)
 
 
-#: The names of all variables that are settings.
+#: The names of all variables that are settings, but for those of apps.
 _VARIABLES = frozenset(_variables())
+_OF_AN_APP = re.compile(f"WAKUPUSH_APPS__[A-Z0-9]+(_[A-Z0-9]+)*(__({'|'.join(AppSettings.model_fields).upper()}))?")
 
 
 def _is_known(name: str) -> bool:
     """Return whether a variable with our prefix is a setting, names the file of settings, or is for tests."""
-    return name in _VARIABLES or name == FILE_VARIABLE or name.startswith("WAKUPUSH_TEST_")
+    return (
+        name in _VARIABLES
+        or _OF_AN_APP.fullmatch(name) is not None
+        or name == FILE_VARIABLE
+        or name.startswith("WAKUPUSH_TEST_")
+    )

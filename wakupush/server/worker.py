@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from wakupush.gorush.instances import open_gorush
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.limits import Limiter
@@ -43,7 +44,8 @@ class Worker(Engine):
         self.later.close()
         self.posts.slots.close()
         self.task_events.close()
-        self.gorush.close()
+        for client in self.gorush.values():
+            client.close()
         self.outbox.publisher.close()
         self.limiter.close()
         self.pool.close()
@@ -67,6 +69,8 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
     pool = open_pool(settings.postgres, partial(end_if_outdated, main=main))
     # A post that outlives its lease is taken for one whose process died.
     breaker = Breaker(redis, settings.breaker, settings.delivery.lease)
+    # Without a name: devices whose app is not in the settings any more.
+    app_platforms = {AppPlatform(app, platform) for app in (*settings.app_names, "") for platform in Platform}
     timeout = min(LIMITER_SECONDS, settings.redis.timeout)
     return Worker(
         settings=settings,
@@ -77,9 +81,9 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
         app=app,
         limiter=Limiter(open_redis(settings.redis.model_copy(update={"timeout": timeout}))),
         outbox=Outbox(pool, open_publisher(settings, redis)),
-        gorush=open_gorush(settings.gorush),
+        gorush={app: open_gorush(settings.gorush_of(app)) for app in settings.app_names},
         breaker=breaker,
-        posts=Posts(Slots(settings.gorush.concurrency), breaker, Caution()),
+        posts=Posts(Slots(app_platforms, settings.gorush.concurrency), breaker, Caution()),
         task_events=TaskEvents(app, node, settings.delivery.max_attempts),
         latencies=Latencies(),
         later=Later(),

@@ -6,11 +6,11 @@ any time and repeated, beside a server that writes. What is stored already is ne
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from psycopg import Connection
 
-from wakupush.model.registrations import Change
+from wakupush.model.registrations import Change, Registration
 from wakupush.postgres import registrations, requests, takeover
 from wakupush.protocol import registration as rules
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
@@ -47,6 +47,8 @@ class Import:
     connection: Connection
     identity: Identity
     most_installations: int
+    #: Returns the app that a registration is for; None if no app of the settings takes it.
+    app_of: Callable[[Registration], str | None]
     #: Whether nothing is to be written.
     dry: bool
     tell: Callable[[RowReport], None]
@@ -118,7 +120,7 @@ def _load(job: Import, changes: list[Change], totals: ImportTotals, *, is_ours: 
     places = {change.installation for change in changes}
     stored_registrations = registrations.stored(job.connection, places) if places else {}
     newer = [
-        change
+        _with_app(job, change)
         for change in changes
         if change.installation not in stored_registrations
         or stored_registrations[change.installation].version < change.registration.version
@@ -131,3 +133,10 @@ def _load(job: Import, changes: list[Change], totals: ImportTotals, *, is_ours: 
     totals.taken += outcome.stored
     totals.stored_already += len(changes) - outcome.stored - len(outcome.refused)
     return outcome.refused
+
+
+def _with_app(job: Import, change: Change) -> Change:
+    """Return a change with its app; a device that no app takes is imported without one, and waits for one."""
+    registration = change.registration
+    app = job.app_of(registration) if isinstance(registration, Registration) else None
+    return replace(change, app=app or "")

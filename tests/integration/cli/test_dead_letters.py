@@ -287,9 +287,9 @@ def test_dead_letter_retention_covers_expired_ones(server, rows):
 def test_the_schedule_counts_them(server, rows):
     count_dead_letters(server.context)
     gauge = metrics.DEAD_LETTERS
-    assert gauge.labels("ios", "platform_unavailable")._value.get() == 3
-    assert gauge.labels("android", "rate_limited")._value.get() == 2
-    assert gauge.labels("ios", "delivery_expired")._value.get() == 1
+    assert gauge.labels("", "ios", "platform_unavailable")._value.get() == 3
+    assert gauge.labels("", "android", "rate_limited")._value.get() == 2
+    assert gauge.labels("", "ios", "delivery_expired")._value.get() == 1
     rows("DELETE FROM deliveries WHERE failure = 'rate_limited' RETURNING 1")
     count_dead_letters(server.context)
     [family] = gauge.collect()

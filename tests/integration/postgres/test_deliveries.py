@@ -7,10 +7,9 @@ from datetime import date, timedelta
 import psycopg
 import pytest
 
-from support.rows import AT_REST, delivery, take, take_on
+from support.rows import AT_REST, IOS, delivery, take, take_on
 from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequest, Settlement
 from wakupush.model.failures import Failure
-from wakupush.model.platforms import Platform
 from wakupush.postgres import deliveries, due, requests
 
 MONDAY = date(2026, 11, 23)
@@ -32,7 +31,7 @@ def test_delivery_is_added_again_only_after_failure(connection):
 
 def test_whose_lease_ended_settles_nothing(connection):
     take_on(connection, [delivery(1)], {}, lease=0)
-    [claimed] = due.claim(connection, Platform.IOS, limit=10, seconds=60)
+    [claimed] = due.claim(connection, IOS, limit=10, seconds=60)
     assert (claimed.begun, claimed.failure) == (1, Failure.LEASE_LOST)
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
     assert take(connection, {claimed.delivery_key: 2}) == []
@@ -65,11 +64,11 @@ def put_back_long_ago(connection, one):
 )
 def test_the_platforms_of_due_deliveries_are_named(connection, make_due):
     take_on(connection, [delivery(1)], {})
-    assert due.platforms(connection) == []
+    assert due.app_platforms(connection) == []
     make_due(connection, delivery(2))
-    assert due.platforms(connection) == [Platform.IOS]
-    assert len(due.claim(connection, Platform.IOS, limit=2, seconds=60)) == 1
-    assert due.platforms(connection) == []
+    assert due.app_platforms(connection) == [IOS]
+    assert len(due.claim(connection, IOS, limit=2, seconds=60)) == 1
+    assert due.app_platforms(connection) == []
 
 
 def test_due_deliveries_are_claimed_once(dsn, connection):
@@ -89,7 +88,7 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
 
     def claim(_):
         with psycopg.connect(dsn) as own:
-            return due.claim(own, Platform.IOS, limit=7, seconds=60)
+            return due.claim(own, IOS, limit=7, seconds=60)
 
     with ThreadPoolExecutor(8) as threads:
         claimed = [each for part in threads.map(claim, range(24)) for each in part]
@@ -112,7 +111,7 @@ def test_giving_a_delivery_back_counts_no_attempt(connection):
     take_on(connection, [delivery(1)], {})
     deliveries.put_back(connection, [delivery(1)])
     connection.execute("UPDATE deliveries SET next_attempt_at = now()")
-    [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
+    [claimed] = due.claim(connection, IOS, limit=1, seconds=60)
     assert (claimed.begun, claimed.failure) == (0, None)
 
 
@@ -123,7 +122,7 @@ def test_first_attempts_are_claimed_before_a_backlog(connection):
     deliveries.put_back(connection, [delivery(number) for number in (2, 3, 4, 5)])
     age = "UPDATE deliveries SET next_attempt_at = now() - %s * interval '1 hour' WHERE delivery_key = %s"
     connection.cursor().executemany(age, [(30 - number, delivery(number).delivery_key) for number in range(5)])
-    claimed = [due.claim(connection, Platform.IOS, limit=2, seconds=60) for _ in range(3)]
+    claimed = [due.claim(connection, IOS, limit=2, seconds=60) for _ in range(3)]
     keys = [{each.delivery_key for each in part} for part in claimed]
     assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
 
@@ -132,9 +131,9 @@ def test_an_abandoned_claim_counts_no_attempt(connection):
     take_on(connection, [delivery(1)], {})
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.PENDING, wait=0)])
     for _ in range(3):
-        assert [each.begun for each in due.claim(connection, Platform.IOS, limit=1, seconds=0)] == [1]
-    [claimed] = due.claim(connection, Platform.IOS, limit=1, seconds=60)
-    assert due.claim(connection, Platform.IOS, limit=1, seconds=60) == []
+        assert [each.begun for each in due.claim(connection, IOS, limit=1, seconds=0)] == [1]
+    [claimed] = due.claim(connection, IOS, limit=1, seconds=60)
+    assert due.claim(connection, IOS, limit=1, seconds=60) == []
     assert take(connection, {claimed.delivery_key: 1})
 
 

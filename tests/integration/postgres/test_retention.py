@@ -6,11 +6,10 @@ from datetime import UTC, date, datetime, time, timedelta
 import psycopg
 import pytest
 
-from support.rows import NOW, delivery, entry, take_on
+from support.rows import IOS, NOW, delivery, entry, take_on
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
-from wakupush.model.platforms import Platform
 from wakupush.model.queues import REGISTRATION
 from wakupush.postgres import (
     deliveries,
@@ -152,7 +151,7 @@ def test_every_rule_deletes(connection, rule):
     ledger.count_attempt(connection, entry(5))
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     connection.execute("INSERT INTO admitted_requests (message_id, week, succeeded) VALUES ('m', '2000-01-03', '1')")
-    token_trials.count(connection, [(Platform.IOS, True, False)])
+    token_trials.count(connection, [(IOS, True, False)])
     events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
     is_older = rule.name in {"delivery_events_default", "admitted_requests_default"}
     assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == is_older

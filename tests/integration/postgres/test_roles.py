@@ -69,11 +69,12 @@ USES = {
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": EVERY},
     Role.EXPORTER: {"backlog": EVERY, "old_code": EVERY},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": EVERY},
-    Role.OPERATOR: {"dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
+    Role.OPERATOR: {"apps": {"unfinished"}, "dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock"}},
     Role.REBUILD: {
         "rebuilding": EVERY,
+        "apps": EVERY,
         "takeover": EVERY,
         "requests": {"remember_over"},
         "registrations": {"stored"},
@@ -89,7 +90,7 @@ OTHERS = {
     Role.DISPATCH: _EVENTS,
     Role.OPERATOR: {
         "pending": "SELECT name, checksum FROM schema_migrations",
-        "forget a fault": "DELETE FROM token_trials WHERE platform = 1",
+        "forget a fault": "DELETE FROM app_token_trials WHERE platform = 1",
     },
 }
 

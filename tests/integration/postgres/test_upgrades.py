@@ -59,6 +59,7 @@ def first_step(connection):
     before = [migration for migration in runner.migrations() if migration.number < runner.RELEASE_BEGINS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "migrations", lambda: before)
+        patch.setattr(runner.roles, "apply", lambda *_, **__: None)  # it knows columns that come later
         assert runner.migrate(connection) == [migration.name for migration in before]
     runner.migrate(connection, pre_only=True)
 

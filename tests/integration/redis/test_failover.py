@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
+from support.rows import IOS
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Route
 from wakupush.model.limits import MINUTE, Limit
-from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.redis.celery_app import celery_app
@@ -117,11 +117,11 @@ def test_a_breaker_opens_on_the_new_primary(pair):
     with open_redis(pair.settings.redis) as redis:
         clock = iter(range(100))
         breaker = Breaker(redis, pair.settings.breaker, 60.0, lambda: float(next(clock)))
-        assert breaker.is_closed(Platform.IOS)
+        assert breaker.is_closed(IOS)
         pair.fail_over()
         for _ in range(pair.settings.breaker.faults):
-            breaker.note(Platform.IOS, [Route.BROKEN], probe=False)
-        assert not breaker.is_closed(Platform.IOS)
+            breaker.note(IOS, [Route.BROKEN], probe=False)
+        assert not breaker.is_closed(IOS)
 
 
 def test_ingest_enqueues_at_the_new_primary(pair):

@@ -39,7 +39,7 @@ def first_rows():
     settings = Settings(waku=WakuSettings(url=("http://a:1", "http://b:1"), shards=("/waku/2/rs/16/32",)))
     tables = [
         *(of_enqueueing(), of_live(settings), of_reconcile(settings)),
-        *(of_worker(queue) for queue in QUEUES.values()),
+        *(of_worker(queue, Settings()) for queue in QUEUES.values()),
         *(of_publishing(settings), of_beat(), {metrics.FEEDBACK: product(FeedbackResult)}),
     ]
     found = defaultdict(list)

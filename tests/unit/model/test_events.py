@@ -15,6 +15,7 @@ OTHERS = {
     "worker": "v",
     "trace_id": None,
     "queue": "query",
+    "app": "nightly",
     "platform": "ios",
     "failure": "not_registered",
     "reason": "disabled",

@@ -41,9 +41,9 @@ def test_route(failure):
 @each_failure
 def test_route_state(failure):
     assert route_state(failure, proven=True) is failure.route
-    believed = failure.route if failure.of_gorush else Route.UNTOLD
+    believed = failure.route if failure.of_server else Route.UNTOLD
     assert route_state(failure, proven=False) is believed, "a stranger may have made up the device"
-    assert failure.of_gorush == (failure.route is Route.BROKEN and failure.label.startswith("gorush_"))
+    assert failure.of_server == (failure.route is Route.BROKEN and failure.label.startswith(("gorush_", "app_")))
 
 
 def test_a_success_shows_that_the_route_works():

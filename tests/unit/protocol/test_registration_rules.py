@@ -125,9 +125,9 @@ def test_unsupported_token_type(number):
     assert check(token_type=number) is Failure.TOKEN_TYPE_UNSUPPORTED
 
 
-def test_apn_topic_is_for_apple_alone():
-    for topic in ("", "im.status.ethereum", "a b\0"):
-        assert check(token_type=TokenType.FIREBASE, apn_topic=topic).apn_topic == ""
+@pytest.mark.parametrize(("topic", "stored"), [("", ""), ("im.status.ethereum", "im.status.ethereum"), ("a b\0", "")])
+def test_firebase_keeps_a_topic_that_may_name_an_app(topic, stored):
+    assert check(token_type=TokenType.FIREBASE, apn_topic=topic).apn_topic == stored
 
 
 @pytest.mark.parametrize("topic", ["", " ", "a b", "a\r\nb", "a\n", "a\0", "a\x7f", "ü", "\u2028"])

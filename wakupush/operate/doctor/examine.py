@@ -11,10 +11,12 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, Redis, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
+from wakupush.model.platforms import Platform
 from wakupush.model.roles import Role
 from wakupush.operate.doctor.finding import Finding, Level
-from wakupush.postgres import roles
+from wakupush.postgres import apps, roles
 from wakupush.postgres.migrations import runner
+from wakupush.protocol.sealing import UnsealableError
 from wakupush.redis import left_out
 from wakupush.redis.left_out import NodeFault
 from wakupush.runtime.connections.postgres import check_dsn, reason
@@ -30,6 +32,8 @@ from wakupush.waku.store_codec import Query
 PATIENCE = 5.0
 #: Seconds by which two clocks may differ. Nodes archive messages whose time is at most 20 s off.
 MOST_SKEW = 5.0
+#: Devices without an app whose topics are read.
+MOST_DEVICES = 100
 #: How many rights of a login are listed at most.
 MOST_RIGHTS = 5
 
@@ -130,7 +134,8 @@ _GORUSH_WANTS = {
 
 
 def _gorush(settings: Settings) -> Iterator[Finding]:
-    for name, url in settings.gorush.instances.items():
+    instances = {name: url for app in settings.app_names for name, url in settings.gorush_of(app).instances.items()}
+    for name, url in instances.items():
         yield from _instance(f"gorush {name}", url, settings)
 
 
@@ -251,6 +256,7 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
             pending, due = runner.pending(connection), runner.due(connection)
             user, logins = connection.info.user, [] if due else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+            apps_gone = [] if due else _apps_gone(settings, connection)
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
@@ -270,8 +276,45 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         note = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
         yield Finding(Level.OK, part, f"it answers, and its schema is up to date{note}")
         yield from _roles(part, user, logins)
+    yield from apps_gone
     if row is not None:
         yield _clock(part, row[0])
+
+
+def _apps_gone(settings: Settings, connection: psycopg.Connection) -> list[Finding]:
+    """Report unfinished deliveries to devices that no app of the settings takes."""
+    names = [app for app in apps.unfinished(connection) if app not in settings.app_names] if settings.apps else []
+    findings = []
+    for name in names:
+        topics = _topics_without_app(settings, connection, name)
+        if topics != []:
+            whose = f"with the topic {', '.join(topics)}" if topics else f"of the app {name!r}"
+            findings.append(
+                Finding(
+                    Level.FAULT,
+                    "apps",
+                    f"deliveries wait for devices {whose}, which no app in the settings takes: list it in one,"
+                    " then run `wakupush apps assign`",
+                )
+            )
+    return findings
+
+
+def _topics_without_app(settings: Settings, connection: psycopg.Connection, name: str) -> list[str] | None:
+    """Return topics that no app takes, of devices for which deliveries of this app wait; None without key or right."""
+    try:
+        at_rest = load_identity(settings).at_rest
+        devices = apps.unfinished_devices(connection, name, at_rest, most=MOST_DEVICES)
+    except (NoIdentityError, UnsealableError, psycopg.errors.InsufficientPrivilege):
+        return None
+    targets = [device.target for device in devices]
+    return sorted(
+        {
+            repr(target.apn_topic)
+            for target in targets
+            if settings.app_of(target.apn_topic, firebase=target.platform is Platform.ANDROID) is None
+        }
+    )
 
 
 def _roles(part: str, user: str, logins: list[roles.Login]) -> Iterator[Finding]:

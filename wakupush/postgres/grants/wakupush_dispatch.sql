@@ -21,4 +21,4 @@ GRANT
     UPDATE (token_died_at, suspected_at, proven)
 ON registrations TO wakupush_dispatch;
 GRANT SELECT (name) ON schema_migrations TO wakupush_dispatch;
-GRANT SELECT, INSERT, UPDATE (tried, bad) ON token_trials TO wakupush_dispatch;
+GRANT SELECT, INSERT, UPDATE (tried, bad) ON app_token_trials TO wakupush_dispatch;

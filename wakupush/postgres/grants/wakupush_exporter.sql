@@ -1,4 +1,5 @@
 -- The exporter of metrics. It needs no registration.
 
-GRANT SELECT (platform, state, next_attempt_at) ON deliveries TO wakupush_exporter;
+GRANT SELECT (app, platform, state, next_attempt_at) ON deliveries TO wakupush_exporter;
 GRANT SELECT (name) ON schema_migrations TO wakupush_exporter;
+GRANT SELECT ON unfinished_deliveries TO wakupush_exporter;

@@ -1,8 +1,8 @@
 -- Operators: dead letters, the quarantine and the doctor.
 
 GRANT
-    SELECT (delivery_key, key_hash, installation_hash, platform, notification_type, state, attempt, version, failure,
-        seen_at, expires_at, finished_at, trace_id),
+    SELECT (delivery_key, key_hash, installation_hash, app, platform, notification_type, state, attempt, version,
+        failure, seen_at, expires_at, finished_at, trace_id),
     UPDATE (state, attempt, failure, next_attempt_at, expires_at, finished_at),
     DELETE
 ON deliveries TO wakupush_operator;
@@ -14,5 +14,6 @@ GRANT
     SELECT (key_hash, installation_hash, registered, version, token_died_at, suspected_at)
 ON registrations TO wakupush_operator;
 GRANT SELECT (name, checksum) ON schema_migrations TO wakupush_operator;
+GRANT SELECT ON unfinished_deliveries TO wakupush_operator;
 -- Forgetting a fault of the platforms: docs/operating/dead-letters.md.
-GRANT SELECT (platform), DELETE ON token_trials TO wakupush_operator;
+GRANT SELECT (platform), DELETE ON app_token_trials TO wakupush_operator;

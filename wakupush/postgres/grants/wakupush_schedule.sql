@@ -3,7 +3,7 @@
 GRANT SELECT (ctid, week), DELETE ON admitted_requests_default TO wakupush_schedule;
 GRANT SELECT, UPDATE (publish_at), DELETE ON answers TO wakupush_schedule;
 GRANT
-    SELECT (delivery_key, platform, state, attempt, failure, feedback, feedback_due_at, next_attempt_at, lease_until,
+    SELECT (delivery_key, app, platform, state, attempt, failure, feedback, feedback_due_at, next_attempt_at, lease_until,
         finished_at, task_id, key_hash, installation_hash),
     UPDATE (state, failure, lease, lease_until, next_attempt_at, feedback_due_at),
     DELETE
@@ -22,12 +22,13 @@ GRANT SELECT, UPDATE (symmetric_key), DELETE ON query_topics TO wakupush_schedul
 -- What had a dead token for long is unregistered, and its secrets go.
 GRANT
     SELECT (key_hash, installation_hash, registered, token_died_at),
-    UPDATE (token_type, enabled, allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list,
+    UPDATE (app, token_type, enabled, allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list,
         access_token_digest, blocked_chat_digests, muted_chat_digests,
         allowed_mentions_chat_digests, registered, request_digest, token_died_at, suspected_at)
 ON registrations TO wakupush_schedule;
 GRANT SELECT (name) ON schema_migrations TO wakupush_schedule;
-GRANT SELECT, DELETE ON token_trials TO wakupush_schedule;
+GRANT SELECT, DELETE ON app_token_trials TO wakupush_schedule;
+GRANT SELECT ON unfinished_deliveries TO wakupush_schedule;
 GRANT SELECT, UPDATE (due_at), DELETE ON waiting_queries TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION create_partition(text, date, text) TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION drop_partition(text, date, double precision) TO wakupush_schedule;

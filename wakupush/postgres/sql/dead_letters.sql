@@ -1,5 +1,5 @@
 -- name: page
-SELECT delivery_key, state, platform, failure, attempt, seen_at, finished_at, expires_at, trace_id
+SELECT delivery_key, state, app, platform, failure, attempt, seen_at, finished_at, expires_at, trace_id
 FROM deliveries
 WHERE state IN ('dead_letter', 'expired') {conditions}
 ORDER BY finished_at DESC, delivery_key DESC
@@ -41,6 +41,9 @@ AND delivery_key = ANY (%(keys)b)
 -- name: of_reason
 AND failure = %(reason)s
 
+-- name: of_app
+AND app = %(app)s
+
 -- name: of_platform
 AND platform = %(platform)s
 
@@ -68,16 +71,16 @@ JOIN registrations USING (key_hash, installation_hash)
 WHERE delivery_key = %(key)s
 
 -- name: events
-SELECT time, kind, worker, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
+SELECT time, kind, worker, app, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
 FROM delivery_history
 WHERE trace_id = %(trace_id)s AND time >= %(since)s
 ORDER BY id, step
 LIMIT %(limit)s
 
 -- name: counts
-SELECT platform, failure, count(*) FROM deliveries
+SELECT app, platform, failure, count(*) FROM deliveries
 WHERE state IN ('dead_letter', 'expired')
-GROUP BY platform, failure
+GROUP BY app, platform, failure
 
 -- name: now
 SELECT now()

@@ -11,7 +11,7 @@ WITH taken AS (
     WHERE deliveries.delivery_key = claimed.delivery_key AND state = 'pending' AND attempt = claimed.begun
     RETURNING deliveries.*
 )
-SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.platform, taken.notification_type,
+SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.app, taken.platform, taken.notification_type,
     taken.sealed_content, taken.chat_digest, taken.author_digest, taken.access_token_digest, taken.attempt, taken.lease,
     taken.task_id, taken.trace_id, extract(epoch FROM taken.seen_at)::float8 AS seen, taken.failure,
     taken.expires_at <= now() AS expired,
@@ -70,6 +70,7 @@ UPDATE deliveries SET
     feedback = %(failure)s,
     feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
 WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
+    AND (%(apps)s::text[] IS NULL OR app = ANY (%(apps)s))
 
 -- name: takes_feedback
 SELECT feedback FROM deliveries LIMIT 0
@@ -80,7 +81,7 @@ SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 -- name: apply_feedback
 UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
 WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
-RETURNING delivery_key, key_hash, installation_hash, platform, notification_type, attempt, task_id, trace_id,
+RETURNING delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id, trace_id,
     extract(epoch FROM seen_at)::float8 AS seen, failure, version,
     EXISTS (
         SELECT FROM registrations AS device

@@ -1,27 +1,30 @@
--- name: platforms
+-- name: app_platforms
 -- The earliest of each index, not any row: whatever the planner takes for their number, it reads no table.
-SELECT platform FROM unnest(%(platforms)s::smallint[]) AS platforms (platform)
+SELECT app, platform FROM unfinished_deliveries AS each
 WHERE least(
-    (SELECT min(lease_until) FROM deliveries WHERE state = 'posting' AND deliveries.platform = platforms.platform),
+    (
+        SELECT min(lease_until) FROM deliveries
+        WHERE state = 'posting' AND deliveries.app = each.app AND deliveries.platform = each.platform
+    ),
     (
         SELECT min(next_attempt_at) FROM deliveries
-        WHERE state = 'pending' AND deliveries.platform = platforms.platform
+        WHERE state = 'pending' AND deliveries.app = each.app AND deliveries.platform = each.platform
     )
 ) <= now()
 
 -- name: claim
 WITH lapsed AS MATERIALIZED (
     SELECT delivery_key FROM deliveries
-    WHERE state = 'posting' AND platform = %(platform)s AND lease_until <= now()
+    WHERE state = 'posting' AND app = %(app)s AND platform = %(platform)s AND lease_until <= now()
     ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), first AS MATERIALIZED (
     -- The newest first: a new request that found no slot must not wait behind the backlog of an outage.
     SELECT delivery_key FROM deliveries
-    WHERE state = 'pending' AND attempt = 0 AND platform = %(platform)s AND next_attempt_at <= now()
+    WHERE state = 'pending' AND attempt = 0 AND app = %(app)s AND platform = %(platform)s AND next_attempt_at <= now()
     ORDER BY next_attempt_at DESC LIMIT %(limit)s - (SELECT count(*) FROM lapsed) FOR UPDATE SKIP LOCKED
 ), again AS MATERIALIZED (
     SELECT delivery_key FROM deliveries
-    WHERE state = 'pending' AND attempt > 0 AND platform = %(platform)s AND next_attempt_at <= now()
+    WHERE state = 'pending' AND attempt > 0 AND app = %(app)s AND platform = %(platform)s AND next_attempt_at <= now()
     ORDER BY next_attempt_at LIMIT %(limit)s - (SELECT count(*) FROM lapsed) - (SELECT count(*) FROM first)
     FOR UPDATE SKIP LOCKED
 )
@@ -33,7 +36,7 @@ UPDATE deliveries SET
     next_attempt_at = now() + %(seconds)s * interval '1 second'
 -- Not by a join: the planner does not know how few rows these are, and would read the whole table.
 WHERE delivery_key = ANY (ARRAY(TABLE lapsed UNION ALL TABLE first UNION ALL TABLE again))
-RETURNING delivery_key, platform, attempt, failure, task_id
+RETURNING delivery_key, attempt, failure, task_id
 
 -- name: claim_feedback
 WITH due AS MATERIALIZED (

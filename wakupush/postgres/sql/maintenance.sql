@@ -57,7 +57,7 @@ DELETE FROM quarantine WHERE ctid = ANY (ARRAY(
     ORDER BY quarantined_at LIMIT %(most)s
 ))
 
--- name: token_trials
-DELETE FROM token_trials WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM token_trials WHERE period < now() - %(keep)s * interval '1 second' LIMIT %(most)s
+-- name: app_token_trials
+DELETE FROM app_token_trials WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM app_token_trials WHERE period < now() - %(keep)s * interval '1 second' LIMIT %(most)s
 ))

@@ -11,27 +11,28 @@ GROUP BY key_hash
 
 -- name: put
 INSERT INTO registrations AS stored (
-    key_hash, installation_hash, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
+    key_hash, installation_hash, app, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
     block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 )
 SELECT
-    key_hash, installation_hash, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
+    key_hash, installation_hash, app, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
     block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 FROM unnest(
-    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[],
-    %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[], %(version)s::numeric[],
+    %(request_digest)b::bytea[], %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
     %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
     %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
     %(allowed_mentions_chat_digests)b::bytea[]
 ) AS new (
-    key_hash, installation_hash, version, request_digest, token_type, enabled, allow_from_contacts_only, block_mentions,
-    sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests, muted_chat_digests,
-    allowed_mentions_chat_digests
+    key_hash, installation_hash, app, version, request_digest, token_type, enabled, allow_from_contacts_only,
+    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+    muted_chat_digests, allowed_mentions_chat_digests
 )
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
+    app = excluded.app,
     version = excluded.version,
     request_digest = excluded.request_digest,
     registered = true,
@@ -61,6 +62,7 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     version = excluded.version,
     request_digest = excluded.request_digest,
     registered = false,
+    app = '',
     token_type = NULL,
     enabled = NULL,
     allow_from_contacts_only = NULL,
@@ -85,6 +87,7 @@ WITH dead AS (
     UPDATE registrations AS stored SET
         request_digest = '',
         registered = false,
+        app = '',
         token_type = NULL,
         enabled = NULL,
         allow_from_contacts_only = NULL,
@@ -145,11 +148,14 @@ UPDATE registrations SET suspected_at = ARRAY(
     SELECT at FROM unnest(suspected_at || array_fill(now(), ARRAY[doubted.times])) AS at
     WHERE at > now() - %(seconds)s * interval '1 second'
 )
-FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(times)b::int[])
-    AS doubted (key, installation, of_version, times)
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(app)s::text[], %(times)b::int[])
+    AS doubted (key, installation, of_version, of_app, times)
 WHERE key_hash = doubted.key AND installation_hash = doubted.installation AND version = doubted.of_version
     AND registered AND token_died_at IS NULL
-    AND (proven OR EXISTS (SELECT FROM token_trials WHERE platform = token_type AND tried > bad))
+    AND (proven OR EXISTS (
+        SELECT FROM app_token_trials
+        WHERE app_token_trials.app = doubted.of_app AND platform = token_type AND tried > bad
+    ))
 RETURNING key_hash, installation_hash, cardinality(suspected_at)
 
 -- name: prove

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from wakupush.model.deliveries import Due, attempt_argument
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK
 from wakupush.postgres import dead_letters, due
 from wakupush.runtime import metrics
@@ -23,27 +23,27 @@ TASK_SIZE: Final = 100
 def claim_due(beat: Beat) -> int:
     """Enqueue the next attempts of deliveries whose time has come; return how many.
 
-    Chance decides which platform comes first: the backlog of one is not to keep out the others.
+    Chance decides which app and platform comes first: the backlog of one is not to keep out the others.
     """
     with beat.pool.connection() as connection:
-        platforms = due.platforms(connection)
-    return sum(claim_due_on(platform, beat) for platform in random.sample(platforms, len(platforms)))
+        app_platforms = due.app_platforms(connection)
+    return sum(claim_due_of(one, beat) for one in random.sample(app_platforms, len(app_platforms)))
 
 
-def claim_due_on(platform: Platform, beat: Beat) -> int:
-    """Enqueue the next attempts of a platform; return how many.
+def claim_due_of(app_platform: AppPlatform, beat: Beat) -> int:
+    """Enqueue the next attempts of an app and platform; return how many.
 
     It adds tasks only up to `claim_queue` tasks in the dispatch queue, so that a backlog does not come before new
-    requests, and only as many as the platform's breaker lets through.
+    requests, and only as many as the breaker lets through.
     """
     settings = beat.settings.delivery
     size = beat.settings.gorush.batch_size
     room = settings.claim_queue - beat.redis.llen(DISPATCH.name)
-    most = beat.breaker.claimable(platform, room * size)
+    most = beat.breaker.claimable(app_platform, room * size)
     if most <= 0:
         return 0
     with beat.pool.connection() as connection:
-        due_deliveries = due.claim(connection, platform, limit=most, seconds=settings.claim)
+        due_deliveries = due.claim(connection, app_platform, limit=most, seconds=settings.claim)
     due_deliveries.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
     for position in range(0, len(due_deliveries), size):
         _enqueue(beat, due_deliveries[position : position + size])
@@ -51,7 +51,7 @@ def claim_due_on(platform: Platform, beat: Beat) -> int:
 
 
 def _enqueue(beat: Beat, together: list[Due]) -> None:
-    """Enqueue one attempt for each of these deliveries of a platform, as a task with the id and facts of the first."""
+    """Enqueue one attempt for each of these deliveries of an app and platform: a task with the first's id and facts."""
     first = together[0]
     most = beat.settings.delivery.max_attempts
     beat.app.send_task(
@@ -89,16 +89,16 @@ def count_dead_letters(beat: Beat) -> None:
     with beat.pool.connection() as connection:
         counts = dead_letters.counts(connection)
     metrics.DEAD_LETTERS.clear()
-    for (platform, reason), count in counts.items():
-        metrics.DEAD_LETTERS.labels(platform.label, reason).set(count)
+    for (app_platform, reason), count in counts.items():
+        metrics.DEAD_LETTERS.labels(*app_platform.labels, reason).set(count)
 
 
-def watch_marking(beat: Beat) -> frozenset[Platform]:
-    """Report the platforms on which so many tokens are bad that none is marked dead; an alarm for the operator."""
+def watch_marking(beat: Beat) -> frozenset[AppPlatform]:
+    """Report the apps and platforms of which so many tokens are bad that none is marked dead: an operator must act."""
     with beat.pool.connection() as connection:
-        platforms = stopped(connection, beat.settings.tokens)
-    for platform in Platform:
-        metrics.TOKEN_MARKING_STOPPED.labels(platform.label).set(platform in platforms)
-        if platform in platforms:
-            log.error("token_marking_stopped", platform=platform.label)
-    return platforms
+        distrusted = stopped(connection, beat.settings.tokens)
+    for one in {AppPlatform(app, platform) for app in beat.settings.app_names for platform in Platform} | distrusted:
+        metrics.TOKEN_MARKING_STOPPED.labels(*one.labels).set(one in distrusted)
+        if one in distrusted:
+            log.error("token_marking_stopped", app=one.app, platform=one.platform.label)
+    return distrusted

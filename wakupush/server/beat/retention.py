@@ -89,7 +89,7 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("admitted_requests_default", keep.admitted_requests),
         RetentionRule("message_attempts", keep.ledger),
         RetentionRule("quarantine", keep.dead_letters),
-        RetentionRule("token_trials", token_trials.WINDOW_SECONDS),
+        RetentionRule("app_token_trials", token_trials.WINDOW_SECONDS),
     )
 
 

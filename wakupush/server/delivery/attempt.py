@@ -5,9 +5,11 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
+from typing import Final
 
 import structlog
 
+from wakupush.gorush.client import PostResult
 from wakupush.gorush.outcomes import PostOutcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.failures import Failure, Route, route_state
@@ -23,6 +25,9 @@ from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
 from wakupush.server.delivery.sender import Sender
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+#: Topics without an app that one line of the log names.
+MOST_TOPICS: Final = 5
 
 
 def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
@@ -64,11 +69,12 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
     If gorush refuses a post of several as a whole, nothing is stored: one of them may be to blame.
 
     Args:
-        post: all of one platform.
+        post: all of one app and platform.
         probe: whether the route is known to be broken.
     """
+    app, platform = app_platform = post[0].delivery.app_platform
     notifications = [
-        _notification(sender.settings.gorush.dialect, posting.delivery, posting.target)
+        _notification(sender.settings.gorush_of(app).dialect, posting.delivery, posting.target)
         for posting in post
         if posting.target is not None
     ]
@@ -78,15 +84,22 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
             facts = {"trace_id": posting.delivery.trace_id, "attempt": posting.delivery.attempt}
             log.debug("posting", notif_id=notification.notif_id, **facts)
     start_monotonic, start_time = time.monotonic(), sender.now()
-    answer = sender.gorush.post(notifications)
-    platform = notifications[0].platform
+    client = sender.gorush.get(app)
+    if client is None:
+        topics = {posting.target.apn_topic for posting in post if posting.target is not None}
+        log.error("app_gone", topics=sorted(topics)[:MOST_TOPICS])
+    answer = client.post(notifications) if client else PostResult([Failure.APP_GONE] * len(post))
     if tracing.is_on():
         for posting in post:
-            attributes: tracing.Attributes = {"platform": platform.label, "attempt": posting.delivery.attempt}
+            attributes: tracing.Attributes = {
+                "app": app or None,
+                "platform": platform.label,
+                "attempt": posting.delivery.attempt,
+            }
             tracing.record("post", posting.delivery.trace_id, start_time, sender.now(), attributes)
-    metrics.POST_SECONDS.labels(platform.label).observe(time.monotonic() - start_monotonic)
+    metrics.POST_SECONDS.labels(*app_platform.labels).observe(time.monotonic() - start_monotonic)
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
-        log.warning("post_refused", platform=platform.label, deliveries=len(post))
+        log.warning("post_refused", app=app, platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
     settlements = settle(sender, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
     stored_results = [(settlement.failure, settlement.proven) for settlement in settlements]
@@ -102,7 +115,7 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
 
 
 def _put_back(sender: Sender, postings: list[Posting]) -> None:
-    metrics.DELIVERIES_DEFERRED.labels(postings[0].delivery.platform.label).inc(len(postings))
+    metrics.DELIVERIES_DEFERRED.labels(*postings[0].delivery.app_platform.labels).inc(len(postings))
     with sender.pool.connection() as connection:
         deliveries.put_back(connection, [posting.delivery for posting in postings])
     sender.task_events.report_deferred(postings)

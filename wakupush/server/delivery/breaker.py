@@ -1,4 +1,4 @@
-"""A circuit breaker for each platform, shared by all workers: a dead route is left alone.
+"""A circuit breaker for each app and platform, shared by all workers: a dead route is left alone.
 
 It is *closed* while all is well. `BreakerSettings.faults` posts in a row that found the route broken, or slots that all
 hang, *open* it: no post is begun for `BreakerSettings.pause`. Then it is *probing*: a few deliveries are posted. The
@@ -16,7 +16,7 @@ import structlog
 from redis import Redis
 
 from wakupush.model.failures import Route
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.redis.breaker import BreakerStore
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import BreakerSettings
@@ -51,7 +51,7 @@ class _View:
 
 
 class Breaker:
-    """The breakers of all platforms, as one process sees them: what it read is up to a second old.
+    """The breakers of all apps and platforms, as one process sees them: what it read is up to a second old.
 
     Args:
         settings: when it opens and for how long.
@@ -69,75 +69,81 @@ class Breaker:
         self._settings = settings
         self._probe_seconds = probe_seconds
         self._clock = clock
-        self._views: dict[Platform, tuple[float, _View]] = {}
+        self._views: dict[AppPlatform, tuple[float, _View]] = {}
 
-    def is_closed(self, platform: Platform) -> bool:
+    def is_closed(self, app_platform: AppPlatform) -> bool:
         """Return whether posts may be begun without asking for a probe."""
-        return self._view(platform).state is BreakerState.CLOSED
+        return self._view(app_platform).state is BreakerState.CLOSED
 
-    def claimable(self, platform: Platform, most: int) -> int:
+    def claimable(self, app_platform: AppPlatform, most: int) -> int:
         """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing.
 
         Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old.
         """
-        view = self._view(platform)
-        metrics.BREAKER_STATE.labels(platform.label).set(view.state)
+        view = self._view(app_platform)
+        metrics.BREAKER_STATE.labels(*app_platform.labels).set(view.state)
         if view.state is BreakerState.CLOSED:
             return most
         return min(most, PROBES - view.probes) if view.state is BreakerState.PROBING else 0
 
-    def take_probes(self, platform: Platform, most: int) -> int | None:
+    def take_probes(self, app_platform: AppPlatform, most: int) -> int | None:
         """Return how many deliveries, at most `most`, may be posted as probes; None if all may, not as probes."""
-        view = self._view(platform)
+        view = self._view(app_platform)
         if view.state is not BreakerState.PROBING:
             return None if view.state is BreakerState.CLOSED else 0
-        self._forget(platform)
-        probes = self._store.probe(platform, most, most=PROBES, seconds=self._probe_seconds)
+        self._forget(app_platform)
+        probes = self._store.probe(app_platform, most, most=PROBES, seconds=self._probe_seconds)
         return None if probes is None or probes < 0 else probes
 
-    def note(self, platform: Platform, routes: Iterable[Route], *, probe: bool) -> None:
+    def note(self, app_platform: AppPlatform, routes: Iterable[Route], *, probe: bool) -> None:
         """Take note of what the outcomes of one post say about the route.
 
         One outcome that shows that the route works outweighs all others. Without news, as usual, Redis is not asked.
         """
         routes = set(routes)
         if Route.WORKS in routes:
-            view = self._view(platform)
+            view = self._view(app_platform)
             if view.state is not BreakerState.CLOSED or view.faults:
-                self._forget(platform)
-                if self._store.works(platform):
-                    log.info("breaker_closed", platform=platform.label)
+                self._forget(app_platform)
+                if self._store.works(app_platform):
+                    log.info("breaker_closed", app=app_platform.app, platform=app_platform.platform.label)
         elif Route.BROKEN in routes:
-            self._broken(platform, self._settings.faults, reason="faults", probe=probe)
+            self._broken(app_platform, self._settings.faults, reason="faults", probe=probe)
         elif probe:
-            self._forget(platform)
-            self._store.over(platform)
+            self._forget(app_platform)
+            self._store.over(app_platform)
 
-    def open(self, platform: Platform) -> None:
+    def open(self, app_platform: AppPlatform) -> None:
         """Open a breaker at once, because all slots for posts of this process hang."""
-        self._broken(platform, 1, reason="slots")
+        self._broken(app_platform, 1, reason="slots")
 
-    def _broken(self, platform: Platform, most: int, *, reason: str, probe: bool = False) -> None:
+    def _broken(self, app_platform: AppPlatform, most: int, *, reason: str, probe: bool = False) -> None:
         pause = self._settings.pause
-        self._forget(platform)
-        opened = self._store.fault(platform, most, pause=pause, memory=MEMORY_SECONDS, probe=probe)
+        self._forget(app_platform)
+        opened = self._store.fault(app_platform, most, pause=pause, memory=MEMORY_SECONDS, probe=probe)
         if opened == 1:
-            metrics.BREAKER_OPENED.labels(platform.label).inc()
-            log.error("breaker_opened", platform=platform.label, reason=reason, seconds=pause)
+            metrics.BREAKER_OPENED.labels(*app_platform.labels).inc()
+            log.error(
+                "breaker_opened",
+                app=app_platform.app,
+                platform=app_platform.platform.label,
+                reason=reason,
+                seconds=pause,
+            )
         elif opened:
-            log.warning("breaker_stays_open", platform=platform.label, seconds=pause)
+            log.warning("breaker_stays_open", app=app_platform.app, platform=app_platform.platform.label, seconds=pause)
 
-    def _view(self, platform: Platform) -> _View:
-        read, view = self._views.get(platform, (None, _View()))
+    def _view(self, app_platform: AppPlatform) -> _View:
+        read, view = self._views.get(app_platform, (None, _View()))
         now = self._clock()
         if read is None or now - read >= CACHE_SECONDS:
-            view = _seen(self._store.read(platform))
-            self._views[platform] = now, view
+            view = _seen(self._store.read(app_platform))
+            self._views[app_platform] = now, view
         return view
 
-    def _forget(self, platform: Platform) -> None:
+    def _forget(self, app_platform: AppPlatform) -> None:
         """Read anew next time: what is stored is about to change."""
-        self._views.pop(platform, None)
+        self._views.pop(app_platform, None)
 
 
 def _seen(read: tuple[bool, bool, int, int] | None) -> _View:

@@ -1,4 +1,4 @@
-"""Which notifications are posted one by one, because their platform or device had failures lately."""
+"""Which notifications are posted one by one, because their app's platform or their device had failures lately."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Final
 
 from wakupush.model.failures import Failure
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.model.registrations import Installation
 from wakupush.server.delivery.posting import Posting
 
@@ -30,19 +30,19 @@ class Caution:
 
     def __init__(self, seconds: float = 60.0) -> None:
         self._seconds = seconds
-        self._until: dict[Platform, float] = {}
+        self._until: dict[AppPlatform, float] = {}
         #: Until when a device's notifications are posted alone; the device that was refused last comes last.
         self._refused: OrderedDict[Installation, float] = OrderedDict()
         self._lock = Lock()
 
-    def note(self, platform: Platform, outcomes: Iterable[Failure | None], now: float) -> None:
+    def note(self, app_platform: AppPlatform, outcomes: Iterable[Failure | None], now: float) -> None:
         """Take note of the outcomes of a post.
 
         Args:
             now: monotonic time in seconds.
         """
         if any(outcome is not None and outcome not in _WHOLE_POST for outcome in outcomes):
-            self._until[platform] = now + self._seconds
+            self._until[app_platform] = now + self._seconds
 
     def note_refused(self, posting: Posting, now: float) -> None:
         """Take note that gorush refused a post with this delivery alone (`now` in monotonic seconds)."""
@@ -52,26 +52,26 @@ class Caution:
             if len(self._refused) > MOST_REFUSED:
                 self._refused.popitem(last=False)
 
-    def split(self, postings: Iterable[Posting], batch_size: int, now: float) -> dict[Platform, list[list[Posting]]]:
-        """Return the postings that have a target, grouped into posts by platform; within a platform the order stays.
+    def split(self, postings: Iterable[Posting], batch_size: int, now: float) -> dict[AppPlatform, list[list[Posting]]]:
+        """Return the postings that have a target, grouped into posts by app and platform; within one the order stays.
 
-        Devices whose posts were refused come after the others of their platform.
+        Devices whose posts were refused come after the others of their app and platform.
 
         Args:
             postings: in the order in which they are due.
             batch_size: of them in a post at most.
             now: monotonic time in seconds.
         """
-        platforms: dict[Platform, list[Posting]] = {}
-        alone: dict[Platform, list[Posting]] = {}
+        members: dict[AppPlatform, list[Posting]] = {}
+        alone: dict[AppPlatform, list[Posting]] = {}
         for posting in postings:
             if posting.target is not None:
                 is_refused = now < self._refused.get(posting.delivery.installation, now)
-                (alone if is_refused else platforms).setdefault(posting.target.platform, []).append(posting)
-        posts: dict[Platform, list[list[Posting]]] = {}
-        for platform, members in platforms.items():
-            size = 1 if now < self._until.get(platform, now) else batch_size
-            posts[platform] = [members[start : start + size] for start in range(0, len(members), size)]
-        for platform, members in alone.items():
-            posts.setdefault(platform, []).extend([posting] for posting in members)
+                (alone if is_refused else members).setdefault(posting.delivery.app_platform, []).append(posting)
+        posts: dict[AppPlatform, list[list[Posting]]] = {}
+        for app_platform, own in members.items():
+            size = 1 if now < self._until.get(app_platform, now) else batch_size
+            posts[app_platform] = [own[start : start + size] for start in range(0, len(own), size)]
+        for app_platform, own in alone.items():
+            posts.setdefault(app_platform, []).extend([posting] for posting in own)
         return posts

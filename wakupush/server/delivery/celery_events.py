@@ -64,7 +64,7 @@ class TaskEvents:
             delivery = posting.delivery
             is_lost = delivery.failure is Failure.LEASE_LOST
             if is_lost:
-                metrics.RETRIES.labels(delivery.platform.label, Failure.LEASE_LOST.label).inc()
+                metrics.RETRIES.labels(*delivery.app_platform.labels, Failure.LEASE_LOST.label).inc()
                 new_events.append(_failed("task-retried", delivery, Failure.LEASE_LOST))
             if not posting.reporter.by_task:
                 new_events += self._beginning(delivery)

@@ -21,7 +21,7 @@ def count_events(committed: Collection[Event]) -> None:
 
     Each is also logged at DEBUG, and recorded as a span since ingest saw its message, if either is switched on.
     """
-    numbers: Counter[tuple[str, str, str, str]] = Counter()
+    numbers: Counter[tuple[str, str, str, str, str]] = Counter()
     waits: defaultdict[str, list[float]] = defaultdict(list)
     for event in committed:
         for kind in history(event):
@@ -56,6 +56,7 @@ def delivery_event(
         trace_id=delivery.trace_id,
         queue=DISPATCH.name,
         latency=max(0.0, now - delivery.seen),
+        app=delivery.app or None,
         platform=delivery.platform.label,
         failure=failure and failure.label,
         attempt=delivery.attempt,
@@ -77,18 +78,19 @@ def failure_kind(failure: Failure) -> EventKind:
     return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
 
 
-def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str]:
-    """Return the labels of a kind that an event stands for: kind, queue, platform and failure."""
+def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str, str]:
+    """Return the labels of a kind that an event stands for: kind, queue, app, platform and failure."""
     if kind is event.kind or kind is EventKind.ATTEMPT:
-        return kind, event.queue or "", event.platform or "", event.failure or ""
-    return kind, event.queue or "", "", ""
+        return kind, event.queue or "", event.app or "", event.platform or "", event.failure or ""
+    return kind, event.queue or "", "", "", ""
 
 
 def _show(event: Event) -> None:
     for kind in history(event):
-        _, queue, platform, failure = _labels(event, kind)
+        _, queue, app, platform, failure = _labels(event, kind)
         facts: tracing.Attributes = {
             "queue": queue or None,
+            "app": app or None,
             "platform": platform or None,
             "failure": failure or None,
             "reason": event.reason,

@@ -1,11 +1,13 @@
 """The next attempt of deliveries that failed for the time being: the task that beat enqueues."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import EventKind
-from wakupush.model.failures import Failure
+from wakupush.model.failures import Failure, Route
+from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Receiver
 from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
@@ -44,7 +46,7 @@ def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: st
         if new_events:
             events.add(connection, new_events)
     postings = [
-        Posting(delivery, receiver.target if receiver else None, own if delivery.task_id == task_id else DUE_ATTEMPT)
+        _posting(sender, delivery, receiver, own if delivery.task_id == task_id else DUE_ATTEMPT)
         for delivery, receiver in attempts
     ]
     if new_events:
@@ -56,6 +58,20 @@ def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: st
     remaining = [posting for posting in postings if posting.delivery.delivery_key not in end_keys]
     wait_for(start(sender, remaining, scheduled=True), WAIT_SECONDS)
     return own.end_task()
+
+
+def _posting(sender: Sender, delivery: Delivery, receiver: Receiver | None, reporter: Reporter) -> Posting:
+    """Return a posting to the app and platform that the device belongs to now; the row has those of its admission."""
+    target = receiver.target if receiver else None
+    if target is None:
+        return Posting(delivery, None, reporter)
+    is_firebase = target.platform is Platform.ANDROID
+    app = sender.settings.app_of(target.apn_topic, firebase=is_firebase) or ""
+    current = replace(delivery, app=app, platform=target.platform)
+    if current.app_platform != delivery.app_platform:
+        # What the row names has nothing to do with it any more, so its breaker must not hold up others like it.
+        sender.posts.breaker.note(delivery.app_platform, [Route.WORKS], probe=False)
+    return Posting(current, target, reporter)
 
 
 def _end(delivery: Delivery, receiver: Receiver | None, most: int) -> Settlement | None:

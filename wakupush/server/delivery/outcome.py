@@ -62,7 +62,7 @@ def settle(
         return []
     for settlement in stored_settlements:
         if settlement.state is DeliveryState.PENDING and settlement.failure is not None:
-            metrics.RETRIES.labels(settlement.delivery.platform.label, settlement.failure.label).inc()
+            metrics.RETRIES.labels(*settlement.delivery.app_platform.labels, settlement.failure.label).inc()
     sender.task_events.report_outcomes(post, stored_settlements)
     return stored_settlements
 
@@ -122,7 +122,7 @@ def _store(sender: Sender, settlements: list[Settlement], batch_size: int) -> li
         stored_settlements = deliveries.settle(
             connection,
             [
-                _revised(sender, settlement, tokens.believed(failure, settlement.delivery.platform, doubted))
+                _revised(sender, settlement, tokens.believed(failure, settlement.delivery.app_platform, doubted))
                 for settlement, failure in zip(settlements, failures, strict=True)
             ],
         )

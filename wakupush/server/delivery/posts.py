@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from wakupush.model.failures import Failure
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.posting import Failed, Posting, Work
@@ -47,36 +47,38 @@ class Posts:
         posts = self.caution.split(postings, work.batch_size, time.monotonic())
         return [
             future
-            for platform, own in posts.items()
-            for future in self._start_platform(platform, own, work, scheduled=scheduled)
+            for app_platform, own in posts.items()
+            for future in self._start_app(app_platform, own, work, scheduled=scheduled)
         ]
 
-    def _start_platform(
-        self, platform: Platform, posts: list[list[Posting]], work: Work, *, scheduled: bool
+    def _start_app(
+        self, app_platform: AppPlatform, posts: list[list[Posting]], work: Work, *, scheduled: bool
     ) -> list[Future[Failed]]:
         """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first."""
-        slots = self.slots.reserve(platform, len(posts), scheduled=scheduled)
+        slots = self.slots.reserve(app_platform, len(posts), scheduled=scheduled)
         if not slots:
-            if self.slots.hang(platform, HANG_SECONDS, scheduled=scheduled):
-                self.breaker.open(platform)
+            if self.slots.hang(app_platform, HANG_SECONDS, scheduled=scheduled):
+                self.breaker.open(app_platform)
             work.put_back(_flat(posts))
             return []
         deferred: list[list[Posting]] = []
-        probes = self.breaker.take_probes(platform, slots)
+        probes = self.breaker.take_probes(app_platform, slots)
         if probes is not None:
-            self.slots.release(platform, slots - probes, scheduled=scheduled)
+            self.slots.release(app_platform, slots - probes, scheduled=scheduled)
             singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]
             slots, posts, deferred = probes, singles[:probes], singles[probes:]
         futures = []
         for slot in range(slots):
             share = posts[slot::slots]
-            run = partial(self._work_through, platform, share, work=work, probe=probes is not None)
-            futures.append(self.slots.submit(platform, run, scheduled=scheduled))
+            run = partial(self._work_through, app_platform, share, work=work, probe=probes is not None)
+            futures.append(self.slots.submit(app_platform, run, scheduled=scheduled))
         if deferred:
             work.put_back(_flat(deferred))
         return futures
 
-    def _work_through(self, platform: Platform, posts: list[list[Posting]], *, work: Work, probe: bool) -> Failed:
+    def _work_through(
+        self, app_platform: AppPlatform, posts: list[list[Posting]], *, work: Work, probe: bool
+    ) -> Failed:
         """Make posts one after another, while the breaker lets them and their leases cover one more.
 
         If one is refused as a whole, each of its deliveries is posted alone, so that one bad notification fails alone.
@@ -87,26 +89,26 @@ class Posts:
         failed: Failed = {}
         remaining, is_first, was_refused = deque(posts), True, False
         while remaining:
-            if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(platform)):
+            if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(app_platform)):
                 break
             post, is_first = remaining.popleft(), False
-            self.slots.begin(platform)
+            self.slots.begin(app_platform)
             try:
                 result = work.attempt(post, probe)
             except Exception:
                 log.exception("post_failed", deliveries=len(post), put_back=len(remaining))
                 break
-            self.caution.note(platform, result.platform_failures, time.monotonic())
+            self.caution.note(app_platform, result.platform_failures, time.monotonic())
             if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:
                 self.caution.note_refused(post[0], time.monotonic())
             was_refused = was_refused or bool(result.refused)
             remaining.extendleft([posting] for posting in reversed(result.refused))
-            self.breaker.note(platform, result.routes, probe=probe)
+            self.breaker.note(app_platform, result.routes, probe=probe)
             failed |= result.failed
         if remaining:
             if was_refused:
                 # Together they would be refused again, and again leave no time for posts one by one.
-                self.caution.note(platform, [Failure.GORUSH_REFUSED], time.monotonic())
+                self.caution.note(app_platform, [Failure.GORUSH_REFUSED], time.monotonic())
             work.put_back(_flat(remaining))
         return failed
 

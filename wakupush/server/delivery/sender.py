@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from psycopg_pool import ConnectionPool
@@ -23,7 +23,8 @@ class Sender:
     settings: Settings
     identity: Identity
     pool: ConnectionPool
-    gorush: Gorush | Instances
+    #: By the name of the app. An app without one is not in the settings any more.
+    gorush: Mapping[str, Gorush | Instances]
     #: For posts to gorush, some of which stay open longer than the task that made them.
     posts: Posts
     task_events: TaskEvents

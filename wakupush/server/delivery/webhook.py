@@ -4,6 +4,7 @@ Source: docs/reference/contracts/gorush.md, sections 2 to 4. The webhook is call
 never again.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from psycopg_pool import ConnectionPool
@@ -37,11 +38,12 @@ class FeedbackResult(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
+def take(pool: ConnectionPool, body: bytes, apps: Sequence[str] | None = None) -> FeedbackResult:
     """Keep the failure that a call of the webhook reports; a repeat changes nothing.
 
     Args:
         body: whatever came. It may hold a device token, which is not kept.
+        apps: whose deliveries the caller may report; None for all.
 
     Raises:
         Exception: one of `wakupush.server.errors.INFRASTRUCTURE`.
@@ -54,7 +56,7 @@ def take(pool: ConnectionPool, body: bytes) -> FeedbackResult:
     if attempt is None:
         return FeedbackResult.UNKNOWN
     with pool.connection() as connection:
-        if deliveries.note_feedback(connection, *attempt, failure):
+        if deliveries.note_feedback(connection, *attempt, failure, apps):
             return FeedbackResult.NOTED
         return FeedbackResult.KNOWN if deliveries.exists(connection, attempt[0]) else FeedbackResult.UNKNOWN
 

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.runtime import metrics
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -22,7 +22,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 BATCHES: Final = 8
 #: Bytes of their answers and notifications together, at most; one that is larger is followed up alone.
 BYTES: Final = 16 * 1024 * 1024
-#: How many of a platform's answers count as recent.
+#: How many answers of an app and platform count as recent.
 RECENT: Final = 100
 
 
@@ -111,7 +111,7 @@ class Later:
 
 
 class Latencies:
-    """For how long answers waited for the posts of a platform lately, in this process.
+    """For how long answers waited for the posts of an app and platform lately, in this process.
 
     Args:
         choose: returns one of several by chance.
@@ -119,13 +119,13 @@ class Latencies:
 
     def __init__(self, choose: Callable[[Sequence[float]], float] = random.choice) -> None:
         self._choose = choose
-        self._recent: dict[Platform, deque[float]] = {platform: deque(maxlen=RECENT) for platform in Platform}
+        self._recent: defaultdict[AppPlatform, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
 
-    def note(self, platforms: Iterable[Platform], seconds: float) -> None:
+    def note(self, app_platforms: Iterable[AppPlatform], seconds: float) -> None:
         """Note that an answer waited for posts of these."""
-        for platform in platforms:
-            self._recent[platform].append(seconds)
+        for app_platform in app_platforms:
+            self._recent[app_platform].append(seconds)
 
-    def draw(self, platform: Platform, most: float) -> float:
+    def draw(self, app_platform: AppPlatform, most: float) -> float:
         """Return one of the recent waits, or a random one up to `most` seconds if none is known."""
-        return self._choose(self._recent[platform] or (random.uniform(0.0, most),))
+        return self._choose(self._recent[app_platform] or (random.uniform(0.0, most),))

@@ -23,7 +23,7 @@ def delays(
 
 
 def _delay(outcome: Outcome, posted_keys: Collection[bytes], latencies: Latencies, within: float, now: float) -> float:
-    silent = sorted({push.platform for push in outcome.pushes if push.delivery_key not in posted_keys})
+    silent = sorted({push.app_platform for push in outcome.pushes if push.delivery_key not in posted_keys})
     if not silent:
         return 0.0
-    return min(max(latencies.draw(platform, within) for platform in silent), outcome.entry.seen + within - now)
+    return min(max(latencies.draw(app_platform, within) for app_platform in silent), outcome.entry.seen + within - now)

@@ -52,7 +52,7 @@ def _follow_up(
     posts = _without_fail(start, engine, list(committed.postings)) if committed.postings else None
     corrections = (_without_fail(_corrections, engine, kind, context, outcomes, posts) if posts else None) or {}
     waited = time.monotonic() - beginning
-    engine.latencies.note({posting.delivery.platform for posting in committed.postings}, waited)
+    engine.latencies.note({posting.delivery.app_platform for posting in committed.postings}, waited)
     publish = partial(_publish, engine, engine.settings.worker.repeat_answers_after if kind.repeats_answers else 0.0)
     due: Answers = []
     for position, (parts, delay) in enumerate(zip(committed.answers, answer_delays, strict=True)):

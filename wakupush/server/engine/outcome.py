@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PublicKey
 from wakupush.server.engine.message import Deferred, Part
@@ -23,7 +23,7 @@ class Reply:
 class ReportedPush:
     """A notification that an answer reports as pushed, whether it is or not."""
 
-    platform: Platform
+    app_platform: AppPlatform
     #: None if there is no delivery: its receiver filters it.
     delivery_key: bytes | None
 

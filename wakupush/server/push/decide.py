@@ -13,7 +13,7 @@ from wakupush.model.events import Event, EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Verdicts
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Address, Target
 from wakupush.protocol import registration
 from wakupush.protocol import request as rules
@@ -52,8 +52,8 @@ class AnsweredRequest:
     failures: tuple[Failure | None, ...]
     #: For each item the delivery that it waits for.
     delivery_keys: tuple[bytes | None, ...]
-    #: For each item that looks as if it were pushed now, the platform.
-    platforms: tuple[Platform | None, ...]
+    #: For each item that looks as if it were pushed now, the app and the platform.
+    app_platforms: tuple[AppPlatform | None, ...]
     #: What is remembered of it, if it came before.
     before: RememberedRequest | None
     admissions: tuple[Admission, ...] = ()
@@ -159,7 +159,7 @@ class _Item:
     delivery_key: bytes | None = None
     admission: Admission | None = None
     #: Of the device, if this looks as if it were pushed now.
-    platform: Platform | None = None
+    app_platform: AppPlatform | None = None
 
 
 def _decide_item(
@@ -187,10 +187,12 @@ def _decide_item(
         return _Item(decision)
     if address is None or receiver is None or (target := receiver.target) is None:
         raise AssertionError("a notification was let through without a registered device or its access token")
+    app = context.settings.app_of(target.apn_topic, firebase=target.platform is Platform.ANDROID) or ""
+    app_platform = AppPlatform(app, target.platform)
     if decision is not None:
-        return _Item(None, decision, platform=target.platform)
+        return _Item(None, decision, app_platform=app_platform)
     address = replace(address, access_token=b"") if receiver.contacts_only else address
-    delivery = _delivery(message.entry, content, position, address, target, context=context)
+    delivery = _delivery(message.entry, content, position, address, target, app=app, context=context)
     if not verdicts.allow(DEVICE_PUSHES, message.entry.hash, position):
         delivery = _shrunk(delivery, context.identity.device_digest(target), context.now)
     admitted = message_event(
@@ -198,20 +200,29 @@ def _decide_item(
         message.entry,
         EventKind.ADMITTED,
         context.now,
+        app=app or None,
         platform=target.platform.label,
         pseudonyms=context.identity.pseudonyms(address.installation),
     )
-    return _Item(None, None, delivery.delivery_key, Admission(delivery, target, admitted), target.platform)
+    return _Item(None, None, delivery.delivery_key, Admission(delivery, target, admitted), app_platform)
 
 
 def _delivery(
-    entry: Entry, content: OpenedRequest, position: int, address: Address, target: Target, *, context: Context
+    entry: Entry,
+    content: OpenedRequest,
+    position: int,
+    address: Address,
+    target: Target,
+    *,
+    app: str,
+    context: Context,
 ) -> Delivery:
     item = content.request.items[position]
     delivery_key = rules.delivery_key(content.request.message_id, item)
     delivery = Delivery(
         delivery_key=delivery_key,
         installation=address.installation,
+        app=app,
         platform=target.platform,
         notification_type=NotificationType(item.type),
         chat_id=item.chat_id,
@@ -223,7 +234,7 @@ def _delivery(
         seen=entry.seen,
         address=address,
     )
-    return replace(delivery, message=fitting(context.settings.gorush.dialect, delivery, target))
+    return replace(delivery, message=fitting(context.settings.gorush_of(app).dialect, delivery, target))
 
 
 def _shrunk(delivery: Delivery, device: bytes, now: float) -> Delivery:
@@ -251,7 +262,7 @@ def _request(
         content.request,
         failures=tuple(item.failure for item in items),
         delivery_keys=tuple(item.delivery_key for item in items),
-        platforms=tuple(item.platform for item in items),
+        app_platforms=tuple(item.app_platform for item in items),
         before=facts.admitted.get(content.message_id),
         admissions=admissions,
     )
@@ -269,9 +280,9 @@ def _answered(
         queue_wait=context.task.queue_wait(message.entry),
     )
     pushes = tuple(
-        ReportedPush(platform, delivery_key)
-        for platform, delivery_key in zip(request.platforms, request.delivery_keys, strict=True)
-        if platform is not None
+        ReportedPush(app_platform, delivery_key)
+        for app_platform, delivery_key in zip(request.app_platforms, request.delivery_keys, strict=True)
+        if app_platform is not None
     )
     return Outcome(
         entry=message.entry,

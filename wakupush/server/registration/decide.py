@@ -1,24 +1,32 @@
 """Deciding on registrations as they arrive."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from wakupush.model.events import EventKind, message_event
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.limits import FIRST_REGISTRATIONS, INSTALLATIONS, REPEATS, Verdicts
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import Platform, TokenType
 from wakupush.model.registrations import Change, Registration
 from wakupush.protocol import registration as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PublicKey
+from wakupush.runtime.settings import Settings
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.engine.outcome import Outcome, Reply
 from wakupush.server.registration.charge import Charge, charges
-from wakupush.server.registration.installations import Installations, change_of
+from wakupush.server.registration.installations import Installations, app_of, change_of
 from wakupush.server.registration.read import OpenedRegistration, RefusedRegistration
+
+#: Refusals of devices that no app of the settings takes.
+_WITHOUT_APP: Final = {
+    TokenType.APN: Failure.APN_TOPIC_WITHOUT_APP,
+    TokenType.FIREBASE: Failure.FIREBASE_WITHOUT_APP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,7 @@ def _decide(
             most_installations=context.settings.limits.installations_per_key,
             limits=rules.LIMITS,
         )
+        change = change and _with_app(change, context.settings)
     except Refused as refused:
         return refuse(refused.failure)
     # What was not counted because of a registration that was then refused is held back: nothing passes uncounted.
@@ -91,7 +100,7 @@ def _decide(
     else:
         is_registered = isinstance(change.registration, Registration)
         kind = EventKind.REGISTERED if is_registered else EventKind.UNREGISTERED
-        event = create(kind, platform=_platform(change), pseudonyms=pseudonyms)
+        event = create(kind, app=change.app or None, platform=_platform(change), pseudonyms=pseudonyms)
     return Outcome(
         entry=entry,
         events=(event,),
@@ -99,6 +108,21 @@ def _decide(
         effect=RegistrationEffect(change, content.installation.key_hash if is_registered else None),
         last_part=message.last_part,
     )
+
+
+def _with_app(change: Change, settings: Settings) -> Change:
+    """Return a change with the app that takes its device.
+
+    Raises:
+        Refused: no app of the settings takes it.
+    """
+    registration = change.registration
+    if not isinstance(registration, Registration):
+        return change
+    app = app_of(registration, settings)
+    if app is None:
+        raise Refused(_WITHOUT_APP[registration.token_type])
+    return replace(change, app=app)
 
 
 def _refused(

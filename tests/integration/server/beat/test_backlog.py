@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from redis import Redis
 
+from support.rows import ANDROID
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres.due import _SQL
@@ -115,7 +116,7 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
 
 def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn, redis):
     fill(dsn, 1000 * 4 * BATCH)  # of which each thousandth is for iOS
-    resources.breaker.open(Platform.ANDROID)
+    resources.breaker.open(ANDROID)
     assert claim_due(resources) == 4 * BATCH
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(

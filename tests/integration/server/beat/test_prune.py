@@ -47,7 +47,7 @@ OLD = {
             message_hash, queue, pubsub_topic, content_topic, payload, message_timestamp, meta, seen_at, reason,
             attempts, quarantined_at
         ) VALUES ('a', '', '', '', '', 1, '', now(), '', 3, now() - interval '9 days')""",
-    "token_trials": "INSERT INTO token_trials VALUES (1, now() - interval '9 days', 0, 1, 1)",
+    "app_token_trials": "INSERT INTO app_token_trials VALUES ('', 1, now() - interval '9 days', 0, 1, 1)",
     "admitted_requests_default": "INSERT INTO admitted_requests VALUES ('a', now() - interval '40 days', '1')",
     "query_topics": "INSERT INTO query_topics (key_hash, prefixed, topic) VALUES ('a', false, 'abcd')",
 }

@@ -6,14 +6,14 @@ import pytest
 from prometheus_client import REGISTRY
 from redis import Redis
 
+from support.rows import ANDROID, IOS
 from wakupush.devnet.parts.processes import free_port, wait_until
 from wakupush.model.failures import Route
-from wakupush.model.platforms import Platform
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import BreakerSettings, RedisSettings
 from wakupush.server.delivery.breaker import Breaker
 
-APN, FIREBASE = Platform.IOS, Platform.ANDROID
+APN, FIREBASE = IOS, ANDROID
 FAULT, WORKS, UNTOLD = [Route.BROKEN], [Route.WORKS], [Route.UNTOLD]
 
 
@@ -154,16 +154,17 @@ def test_a_probe_that_tells_nothing_makes_room_for_another(make, redis):
 
 
 def test_it_opens_at_once_when_all_slots_hang(make):
-    breaker, opened = make(), REGISTRY.get_sample_value("wakupush_breaker_opened_total", {"platform": "ios"}) or 0
+    breaker, labels = make(), {"app": "", "platform": "ios"}
+    opened = REGISTRY.get_sample_value("wakupush_breaker_opened_total", labels) or 0
     breaker.open(APN)
     breaker.open(APN)
     assert not breaker.is_closed(APN)
-    assert REGISTRY.get_sample_value("wakupush_breaker_opened_total", {"platform": "ios"}) == opened + 1
+    assert REGISTRY.get_sample_value("wakupush_breaker_opened_total", labels) == opened + 1
 
 
 def test_the_schedule_alone_shows_the_state(make, redis):
     def shown():
-        return REGISTRY.get_sample_value("wakupush_breaker_state", {"platform": "ios"})
+        return REGISTRY.get_sample_value("wakupush_breaker_state", {"app": "", "platform": "ios"})
 
     beat, worker = make(), make()
     worker.open(APN)

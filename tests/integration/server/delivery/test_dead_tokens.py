@@ -2,6 +2,7 @@
 
 import pytest
 
+from support import rows
 from support.served import request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
@@ -36,8 +37,8 @@ def is_dead(server):
 def count(server, platform, *, good=0, bad=0, age=0):
     """Put tokens that were tried into the window, so many seconds ago."""
     server.rows(
-        "INSERT INTO token_trials SELECT %s, now() - %s * interval '1 second', 100 + count(*), %s, %s FROM token_trials"
-        " RETURNING 1",
+        "INSERT INTO app_token_trials"
+        " SELECT '', %s, now() - %s * interval '1 second', 100 + count(*), %s, %s FROM app_token_trials RETURNING 1",
         *(platform, age, good + bad, bad),
     )
 
@@ -159,12 +160,12 @@ def test_too_many_bad_tokens_stop_marking_until_the_share_falls(server, client):
     assert not is_dead(server)
     assert server.events("failed") == [("token_doubted", None)]
     assert server.events("token_died") == []
-    assert deliveries.watch_marking(server.context) == {IOS}
-    assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 1
-    assert metrics.TOKEN_MARKING_STOPPED.labels("android")._value.get() == 0
+    assert deliveries.watch_marking(server.context) == {rows.IOS}
+    assert metrics.TOKEN_MARKING_STOPPED.labels("", "ios")._value.get() == 1
+    assert metrics.TOKEN_MARKING_STOPPED.labels("", "android")._value.get() == 0
     count(server, IOS, good=100)
     assert deliveries.watch_marking(server.context) == set()
-    assert metrics.TOKEN_MARKING_STOPPED.labels("ios")._value.get() == 0
+    assert metrics.TOKEN_MARKING_STOPPED.labels("", "ios")._value.get() == 0
     assert ask(server, client, content) == "NOT_REGISTERED"
     assert is_dead(server)
 
@@ -183,7 +184,7 @@ def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
     )
     count(server, ANDROID, bad=100)
     deliveries.watch_marking(server.context)
-    assert lines == [("token_marking_stopped", {"platform": "android"})]
+    assert lines == [("token_marking_stopped", {"app": "", "platform": "android"})]
 
 
 def test_a_few_bad_tokens_do_not_stop_marking(server, client):
@@ -207,7 +208,7 @@ def test_a_few_bad_tokens_do_not_stop_marking(server, client):
 def test_the_window_and_its_end(server, counts, stops):
     for each in counts:
         count(server, IOS, **each)
-    assert deliveries.watch_marking(server.context) == ({IOS} if stops else set())
+    assert deliveries.watch_marking(server.context) == ({rows.IOS} if stops else set())
 
 
 def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):
@@ -228,9 +229,9 @@ def test_the_brake_can_be_switched_off(open_server, client):
 
 @pytest.mark.parametrize("failure", Failure)
 def test_a_doubted_platform_cannot_kill_tokens(failure):
-    told = tokens.believed(failure, IOS, {IOS})
+    told = tokens.believed(failure, rows.IOS, {rows.IOS})
     assert told is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
-    assert tokens.believed(failure, IOS, {ANDROID}) is failure
+    assert tokens.believed(failure, rows.IOS, {rows.ANDROID}) is failure
 
 
 def proven(server):
@@ -270,7 +271,7 @@ def test_tokens_that_were_once_delivered_to_stop_marking(open_server, monkeypatc
     change_token(server, "dead")
     told = [ask(server, *each) for each in contents.items()]
     assert told == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
-    assert deliveries.watch_marking(server.context) == {IOS}
+    assert deliveries.watch_marking(server.context) == {rows.IOS}
 
 
 def test_only_a_proven_token_keeps_posts_single(server):

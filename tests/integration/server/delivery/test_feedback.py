@@ -107,7 +107,7 @@ def test_what_is_told_of_a_delivered_one_makes_it_failed(server, client):
     server.outcomes(client)
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
-    [(tried, bad)] = server.rows("SELECT sum(tried), sum(bad) FROM token_trials")
+    [(tried, bad)] = server.rows("SELECT sum(tried), sum(bad) FROM app_token_trials")
     assert (tried, bad) == (1, 1)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from support.rows import IOS
 from support.served import is_due, prove, request
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.delivery import next_attempts
@@ -15,14 +15,12 @@ LONG = "x" * 4096
 
 
 def is_closed(server):
-    return server.context.breaker.is_closed(Platform.IOS)
+    return server.context.breaker.is_closed(IOS)
 
 
 def end_pause(server):
     assert server.context.redis.delete("wakupush:breaker:ios:open")
-    wait_until(
-        lambda: server.context.breaker.claimable(Platform.IOS, 9) > 0, timeout=60, what="what was read is too old"
-    )
+    wait_until(lambda: server.context.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
 
 
 @pytest.mark.parametrize("device_token", BROKEN)
@@ -63,13 +61,13 @@ def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_
     monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
     server = open_server()
     invented = server.register(client, device_token=device_token)
-    server.context.breaker.open(Platform.IOS)
+    server.context.breaker.open(IOS)
     server.handle(DISPATCH, request(client, server, invented))
     end_pause(server)
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert len(server.pushes()) == 1
     assert server.rows("SELECT attempt FROM deliveries") == [(1,)], "it counts: nobody probes for ever"
-    assert server.context.breaker.claimable(Platform.IOS, 9) == 2, "neither closed nor open, and its place is free"
+    assert server.context.breaker.claimable(IOS, 9) == 2, "neither closed nor open, and its place is free"
 
 
 def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, monkeypatch):
@@ -78,7 +76,7 @@ def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, m
     stranger = PrivateKey.generate()
     content, invented = server.register(client), server.register(stranger, device_token="unavailable")
     prove(client, server, content)
-    server.context.breaker.open(Platform.IOS)
+    server.context.breaker.open(IOS)
     for _ in range(3):
         server.handle(DISPATCH, request(stranger, server, invented))
     server.handle(DISPATCH, request(client, server, content))

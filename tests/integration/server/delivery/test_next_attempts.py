@@ -6,6 +6,7 @@ from threading import Thread
 
 import pytest
 
+from support.rows import IOS
 from support.served import fault, is_due, prove, request
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.platforms import Platform
@@ -48,7 +49,7 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
     prove(client, server, content)
     server.reroute("unavailable")
     server.handle(DISPATCH, request(client, server, content))
-    assert not server.context.breaker.is_closed(Platform.IOS)
+    assert not server.context.breaker.is_closed(IOS)
     for _ in range(3):
         server.handle(DISPATCH, request(client, server, content))
     assert sorted(server.rows("SELECT attempt, failure FROM deliveries WHERE attempt = 0")) == [(0, None)] * 3
@@ -56,14 +57,12 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
         server.reroute(device_token)
         server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
         assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
-        wait_until(
-            lambda: server.context.breaker.claimable(Platform.IOS, 9) == 2, timeout=60, what="what was read is too old"
-        )
+        wait_until(lambda: server.context.breaker.claimable(IOS, 9) == 2, timeout=60, what="what was read is too old")
         due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
         next_attempts.attempt_due(server.context, due, "")
         [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
         assert pending == left
-        assert server.context.breaker.is_closed(Platform.IOS) == (device_token == "works")
+        assert server.context.breaker.is_closed(IOS) == (device_token == "works")
     # One post of those before the breaker opened, two probes that failed, two that got through.
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
     assert min(server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'")) == (0,)
@@ -100,7 +99,7 @@ def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
-    server.context.breaker.open(Platform.IOS)  # which says nothing about who need not be posted to
+    server.context.breaker.open(IOS)  # which says nothing about who need not be posted to
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
     assert len(server.pushes()) == 1

@@ -5,11 +5,11 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
+from support.rows import IOS
 from support.served import fault, is_due, request
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.deliveries import claim_due
@@ -30,11 +30,11 @@ def test_more_items_than_gorush_takes_go_out_in_several_posts(open_server, clien
 
 def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     content = server.register(client)
-    assert server.context.posts.slots.reserve(Platform.IOS, 9) == 1
+    assert server.context.posts.slots.reserve(IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
-    server.context.posts.slots.submit(Platform.IOS, lambda: None)
+    server.context.posts.slots.submit(IOS, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     assert claim_due(server.context) == 1
     next_attempts.attempt_due(server.context, {key: 0}, "")
@@ -48,7 +48,7 @@ def test_posts_after_a_fault_of_ours_are_put_back(open_server, client, gorush):
     def fail(_):
         raise LookupError("ours")
 
-    server.context.gorush.post = fail
+    server.context.gorush[""].post = fail
     with capture_logs() as logs:
         server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
     assert [(line["deliveries"], line["put_back"]) for line in logs if line["event"] == "post_failed"] == [(1, 2)]
@@ -58,16 +58,16 @@ def test_posts_after_a_fault_of_ours_are_put_back(open_server, client, gorush):
         ("posting", 1),
     ]
     assert server.outcomes(client) == [["success"]] * 3
-    assert server.context.posts.slots.reserve(Platform.IOS, 9) == 1
+    assert server.context.posts.slots.reserve(IOS, 9) == 1
 
 
 def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
     monkeypatch.setattr(next_attempts, "WAIT_SECONDS", 0.0)
     server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
     slow, quick = (server.register(client, device_token=token) for token in ("slow-3000", "phone"))
-    assert server.context.posts.slots.reserve(Platform.IOS, 9) == 4
+    assert server.context.posts.slots.reserve(IOS, 9) == 4
     server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
-    server.context.posts.slots.release(Platform.IOS, 4)
+    server.context.posts.slots.release(IOS, 4)
     due = is_due(server)
     assert len(due) == 8
     for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
@@ -125,11 +125,11 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     server = open_server(worker={"answer_within": 0.1})
     content = server.register(client, device_token="slow-1500")
     server.handle(DISPATCH, request(client, server, content))
-    wait_until(lambda: server.context.posts.slots.hang(Platform.IOS, 0.1), timeout=60, what="the only slot hangs")
+    wait_until(lambda: server.context.posts.slots.hang(IOS, 0.1), timeout=60, what="the only slot hangs")
     server.handle(DISPATCH, request(client, server, content))
-    assert not server.context.breaker.is_closed(Platform.IOS)
+    assert not server.context.breaker.is_closed(IOS)
     # The post that hung got through all the same.
-    wait_until(lambda: server.context.breaker.is_closed(Platform.IOS), timeout=60, what="the breaker is closed")
+    wait_until(lambda: server.context.breaker.is_closed(IOS), timeout=60, what="the breaker is closed")
 
 
 def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
@@ -142,12 +142,12 @@ def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client)
 
 def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
     content = server.register(client)
-    assert server.context.posts.slots.reserve(Platform.IOS, 9) == 1
-    server.context.posts.slots.submit(Platform.IOS, lambda: server.context.posts.slots.begin(Platform.IOS)).result()
-    assert server.context.posts.slots.reserve(Platform.IOS, 9) == 1
+    assert server.context.posts.slots.reserve(IOS, 9) == 1
+    server.context.posts.slots.submit(IOS, lambda: server.context.posts.slots.begin(IOS)).result()
+    assert server.context.posts.slots.reserve(IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
-    assert server.context.breaker.is_closed(Platform.IOS)
-    server.context.posts.slots.release(Platform.IOS, 1)
+    assert server.context.breaker.is_closed(IOS)
+    server.context.posts.slots.release(IOS, 1)
 
 
 def test_each_type_of_notification_has_its_time_to_live(open_server, client):

@@ -11,10 +11,10 @@ from redis import Redis
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
+from support.rows import IOS
 from support.served import SHARD, request
 from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
-from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres import registrations
@@ -259,7 +259,7 @@ class Kept:
 def test_answers_to_the_filtered_are_held_back(open_server, client):
     server = open_server()
     filtering = server.register(client, muted_chat_list=[b"muted"])
-    server.context.latencies.note([Platform.IOS], 0.5)
+    server.context.latencies.note([IOS], 0.5)
     kept = Kept()
     server.context = replace(server.context, later=kept)
     muted = request(client, server, filtering, chat_id=b"muted")
@@ -277,7 +277,7 @@ def test_what_is_held_back_leaves_like_a_post(open_server, client):
     filtering = server.register(client, muted_chat_list=[b"muted"])
     server.context = replace(server.context, later=Later())
     server.handle(DISPATCH, request(client, server, filtering))
-    drawn = server.context.latencies.draw(Platform.IOS, 0.0)
+    drawn = server.context.latencies.draw(IOS, 0.0)
     assert drawn > 0
     server.handle(DISPATCH, request(client, server, filtering, chat_id=b"muted"))
     server.context.later.close()

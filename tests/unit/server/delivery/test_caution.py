@@ -8,20 +8,22 @@ from hypothesis import strategies as st
 from wakupush.model.deliveries import Delivery
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Installation, Target
 from wakupush.server.delivery import caution as module
 from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.posting import Posting
 
-IOS, ANDROID = Platform.IOS, Platform.ANDROID
+APPS = [AppPlatform(app, platform) for app in ("", "nightly") for platform in Platform]
+IOS, ANDROID = APPS[:2]
 
 
-def make(number, platform):
+def make(number, app_platform):
     delivery = Delivery(
         delivery_key=number.to_bytes(32, "big"),
         installation=Installation(b"k", number.to_bytes(16, "big")),
-        platform=IOS,
+        app=app_platform.app,
+        platform=app_platform.platform,
         notification_type=NotificationType.MESSAGE,
         chat_id=b"",
         message=b"",
@@ -31,10 +33,13 @@ def make(number, platform):
         trace_id="",
         seen=0.0,
     )
-    return Posting(delivery, Target(version=1, installation_id="i", platform=platform, device_token="t", apn_topic="a"))
+    return Posting(
+        delivery,
+        Target(version=1, installation_id="i", platform=app_platform.platform, device_token="t", apn_topic="a"),
+    )
 
 
-postings = st.lists(st.sampled_from(Platform)).map(
+postings = st.lists(st.sampled_from(APPS)).map(
     lambda platforms: [make(number, platform) for number, platform in enumerate(platforms)]
 )
 
@@ -42,9 +47,11 @@ postings = st.lists(st.sampled_from(Platform)).map(
 @given(postings, st.integers(1, 100))
 def test_posts_of_one_platform_within_the_size_in_order(due, size):
     posts = Caution().split(due, size, 0.0)
-    assert posts.keys() == {each.target.platform for each in due}
+    assert posts.keys() == {each.delivery.app_platform for each in due}
     for platform, mine in posts.items():
-        assert [each for post in mine for each in post] == [each for each in due if each.target.platform is platform]
+        assert [each for post in mine for each in post] == [
+            each for each in due if each.delivery.app_platform == platform
+        ]
         assert all(1 <= len(post) <= size for post in mine)
         assert sum(len(post) < size for post in mine) <= 1
 
@@ -54,13 +61,14 @@ def test_what_has_no_target_is_in_no_post():
 
 
 def test_one_by_one_after_a_failure_of_that_platform_for_a_while():
-    due = [make(number, platform) for platform in Platform for number in (1, 2)]
+    due = [make(number, platform) for platform in APPS for number in (1, 2)]
     caution = Caution(seconds=60.0)
     caution.note(IOS, [None, Failure.TOKEN_UNREGISTERED], 1000.0)
     caution.note(ANDROID, [None, None], 1000.0)
-    for now, sizes in ((1000.0, [1, 1, 2]), (1059.9, [1, 1, 2]), (1060.0, [2, 2])):
+    others = [2] * (len(APPS) - 1)
+    for now, sizes in ((1000.0, [1, 1]), (1059.9, [1, 1]), (1060.0, [2])):
         posts = caution.split(due, 50, now)
-        assert [len(post) for platform in Platform for post in posts[platform]] == sizes
+        assert [len(post) for platform in APPS for post in posts[platform]] == [*sizes, *others]
 
 
 def alone(caution, platform, now):

@@ -89,6 +89,7 @@ OTHERS = [
     (Failure.GORUSH_TIMED_OUT, AGAIN),
     (Failure.LEASE_LOST, AGAIN_UNTOLD),
     (Failure.DEVICE_GONE, (Answer.NOT_REGISTERED, Retry.NEVER, Token.UNTOUCHED, Route.UNTOLD)),
+    (Failure.APP_GONE, SLOWLY),
     # The platform answered: the route works.
     (Failure.TOKEN_DOUBTED, (Answer.INTERNAL_ERROR, Retry.NEVER, Token.UNTOUCHED, Route.WORKS)),
 ]

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from support.deciding import ALICE, NOW, TABLET, WRONG_ITEM, Device, decide_requests, installation, item, push_request
+from support.rows import ANDROID, IOS
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.platforms import Platform
 from wakupush.protocol.request import Filtered
@@ -14,7 +15,7 @@ from wakupush.server.engine.background import RECENT, Latencies, Later
 from wakupush.server.engine.delays import delays
 
 #: Seconds for which answers waited for posts.
-WAITS = {Platform.IOS: 0.5, Platform.ANDROID: 0.75}
+WAITS = {IOS: 0.5, ANDROID: 0.75}
 
 
 @pytest.fixture
@@ -72,12 +73,12 @@ def test_a_delayed_answer_leaves_in_time(latencies):
 def test_waits_are_drawn_from_recent_ones():
     choices = []
     latencies = Latencies(lambda recent: choices.append(list(recent)) or recent[0])
-    assert 0 <= latencies.draw(Platform.IOS, 1.5) <= 1.5
+    assert 0 <= latencies.draw(IOS, 1.5) <= 1.5
     for number in range(RECENT + 5):
-        latencies.note([Platform.IOS], float(number))
-    latencies.note([Platform.ANDROID], 7.0)
-    assert latencies.draw(Platform.IOS, 1.5) == 5.0
-    assert latencies.draw(Platform.ANDROID, 1.5) == 7.0
+        latencies.note([IOS], float(number))
+    latencies.note([ANDROID], 7.0)
+    assert latencies.draw(IOS, 1.5) == 5.0
+    assert latencies.draw(ANDROID, 1.5) == 7.0
     assert choices[1:] == [[float(number) for number in range(5, RECENT + 5)], [7.0]]
 
 

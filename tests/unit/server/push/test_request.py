@@ -35,6 +35,7 @@ from support.deciding import (
     request_facts,
     target,
 )
+from support.rows import IOS
 from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.events import EventKind, merge_alike, message_event
 from wakupush.model.failures import Answer, Failure
@@ -79,7 +80,7 @@ def test_an_item_is_refused_filtered_or_admitted(item, preferences, reason):
     assert admitted_keys(outcome) == ([key] if key else [])
     assert outcome.effect.failures == (failure,)
     assert outcome.effect.delivery_keys == (key,)
-    assert outcome.pushes == (() if failure else (ReportedPush(Platform.IOS, key),))
+    assert outcome.pushes == (() if failure else (ReportedPush(IOS, key),))
 
 
 @pytest.mark.parametrize("item", [WRONG_ITEM, LOST_ITEM, FILTERED_ITEM])

@@ -1,0 +1,50 @@
+"""Giving the stored devices their apps, after the settings have changed."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from psycopg import Connection
+
+from wakupush.model.platforms import Platform
+from wakupush.postgres import apps
+from wakupush.protocol.at_rest import AtRest
+from wakupush.runtime.settings import Settings
+
+
+@dataclass(slots=True)
+class AssignmentTotals:
+    """The counts of a run, or of a dry run."""
+
+    #: Devices whose row names another app now.
+    changed: int = 0
+    unchanged: int = 0
+    #: Devices that no app of the settings takes, by platform and topic.
+    without_app: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def assign(
+    connection: Connection, at_rest: AtRest, settings: Settings, *, dry: bool, progress: Callable[[int], None]
+) -> AssignmentTotals:
+    """Write into each registration's row which app takes its device; a run may be ended at any time and repeated.
+
+    Args:
+        connection: in autocommit mode.
+        dry: whether nothing is to be written.
+        progress: called with the number of devices that are done since the last call.
+    """
+    totals = AssignmentTotals()
+    for page in apps.devices(connection, at_rest):
+        assignments = []
+        for device in page:
+            platform, topic = device.target.platform, device.target.apn_topic
+            app = settings.app_of(topic, firebase=platform is Platform.ANDROID)
+            if app is None:
+                totals.without_app[platform.label, topic] += 1
+            if (app or "") != device.app:
+                assignments.append((device, app or ""))
+        changed = len(assignments) if dry else apps.assign(connection, assignments)
+        totals.changed += changed
+        totals.unchanged += len(page) - changed
+        progress(len(page))
+    return totals
