@@ -9,7 +9,7 @@ from wakupush.server.query.charge import charge
 from wakupush.server.query.decide import decide
 from wakupush.server.query.lookup import keys, look_up, measure
 from wakupush.server.query.read import read
-from wakupush.server.query.waiting import store
+from wakupush.server.query.store import store
 
 QUERIES: Final = Kind(
     queue=QUERY,

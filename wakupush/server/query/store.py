@@ -1,4 +1,4 @@
-"""Queries that wait: for the key of their topic, or for their turn."""
+"""Storing the queries that wait: for the key of their topic, or for their turn."""
 
 import random
 from collections.abc import Sequence
