@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli.row_group import Rows, group, seconds
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.queues import QUEUES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-class QueueName(StrEnum):
-    """The queue that a message came through."""
-
-    REGISTRATION = REGISTRATION.name
-    QUERY = QUERY.name
-    DISPATCH = DISPATCH.name
+#: The queue that a message came through.
+QueueName = StrEnum("QueueName", [(name, name) for name in QUEUES])  # type: ignore[misc]  # mypy: literals alone
 
 
 def _store() -> RowTable[QuarantinedMessage, QuarantineSelection]:

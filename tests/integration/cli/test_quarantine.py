@@ -10,12 +10,11 @@ from typer.testing import CliRunner
 
 from support.served import SHARD, request, work_off
 from wakupush.cli import app
-from wakupush.cli.quarantine import QueueName
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import free_port
 from wakupush.model.entries import Entry
 from wakupush.model.quarantine import QuarantineSelection
-from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.postgres import ledger, quarantine
 from wakupush.protocol import registration as rules
 from wakupush.protocol.hashing import message_hash
@@ -85,10 +84,6 @@ def put(server, count, *, queue="dispatch", reason="process died", age=0):
         " FROM generate_series(1, %s) AS n RETURNING 1",
         *(queue, reason, age, queue, reason, age, count),
     )
-
-
-def test_a_queue_has_its_name():
-    assert [each.value for each in QueueName] == list(QUEUES)
 
 
 @pytest.mark.parametrize(
