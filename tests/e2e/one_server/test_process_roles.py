@@ -4,9 +4,10 @@
 """
 
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.model.roles import Role
+from wakupush.model.roles import COMMANDS, Role
 
-PROCESSES = {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE, Role.RECONCILE, Role.FEEDBACK}
+POOLS = {role for role, commands in COMMANDS.items() if any(command.startswith("worker ") for command in commands)}
+PROCESSES = {*POOLS, Role.SCHEDULE, Role.RECONCILE, Role.FEEDBACK}
 CONNECTED = "SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name = 'wakupush'"
 
 

@@ -14,6 +14,7 @@ from pipeline.events.capacity import CONCURRENCY, USE, Question, Second, enough,
 from pipeline.events.lake import Lake
 from support.pipeline import happenings
 from support.pipeline.happenings import FIRST, LAST, day_of
+from wakupush.model.queues import QUEUES
 
 
 def question(**changes):
@@ -73,6 +74,10 @@ def test_hours_of_the_week():
     assert capacity.hour_of_week(monday) == 0
     assert capacity.hour_of_week(monday + 3600 * 167 + 3599) == 167
     assert capacity._epoch(date(2026, 11, 16)) == monday
+
+
+def test_messages_of_each_queue_have_a_cost():
+    assert capacity.COSTS.keys() >= QUEUES.keys()
 
 
 def test_costs_are_read():
