@@ -1,6 +1,7 @@
 """Databases of the reference server: those that it made itself, in tests/reference, and made-up ones."""
 
 import json
+import shutil
 import sqlite3
 import tarfile
 from contextlib import closing
@@ -17,6 +18,8 @@ KEY = PrivateKey.from_hex(CONTENT["identity"]["private_key"])
 IDENTITY_OF = Identity.of(KEY)
 PASSWORD = "fixture-password"
 DAEMON = "statusd/02121e0b-cdf3-0b4a-1cc7-e166eb37a8a1.db"
+#: The same database under the names of push-notification-server, whose tables of this server are statusd's.
+PUSH_SERVER = "push-notification-server/02121e0b-cdf3-0b4a-1cc7-e166eb37a8a1-app.db"
 
 
 def unpack(folder):
@@ -25,7 +28,18 @@ def unpack(folder):
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # of Python 3.11.4
         archive.extractall(folder)  # noqa: S202 - it is our own
     (folder / "password").write_text(PASSWORD + "\n")
+    _add_push_server(folder)
     return folder
+
+
+def _add_push_server(folder):
+    app = folder / PUSH_SERVER
+    app.parent.mkdir()
+    for suffix in ("", "-wal", "-shm"):
+        shutil.copy(folder / f"{DAEMON}{suffix}", f"{app}{suffix}")
+    with closing(sqlite3.connect(app.with_name(app.name.replace("-app", "-wallet")))) as connection:
+        connection.execute("CREATE TABLE transfers (hash VARCHAR NOT NULL)")
+    (app.parent / "identity").write_text(f"{KEY.secret.hex()}\n")
 
 
 def make(path, rows=(), requests=(), key=KEY):

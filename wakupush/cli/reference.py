@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from contextlib import closing, contextmanager
@@ -60,8 +61,14 @@ def _export() -> None:
 def import_reference(
     path: Annotated[Path, typer.Argument(help="The reference server's database; its -wal beside it is read too.")],
     *,
+    identity_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the key of push-notification-server, 64 hex digits; by default STATUS_GO_NODE_KEY."
+        ),
+    ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Configuration of its daemon, which holds the server's key (NodeKey).")
+        Path | None, typer.Option(help="Configuration of statusd, which holds the server's key (NodeKey).")
     ] = None,
     password_file: Password = None,
     kdf_iterations: Iterations = None,
@@ -83,12 +90,16 @@ def import_reference(
 
     if dry_run and compare:
         raise UsageError("--dry-run and --compare both write nothing: give one of them")
+    if identity_file is not None and config is not None:
+        raise UsageError("--identity-file and --config both name the server's key: give one of them")
     is_writing = not (dry_run or compare)
     with (
         database.open_database(path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS) as reference,
         open_postgres() as (settings, connection),
     ):
-        theirs = identity.their_key(reference, config)
+        node_key = os.environ.get(identity.NODE_KEY_VARIABLE)
+        theirs = identity.their_key(reference, config=config, key_file=identity_file, node_key=node_key)
+        identity.check_name(path, theirs)
         ours = identity.agree(theirs, settings, identity_out)
         if identity_out is not None and is_writing:
             identity.write(theirs, identity_out)

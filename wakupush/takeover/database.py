@@ -1,4 +1,4 @@
-"""Files of the reference server's database: plain SQLite, as its daemon has them, or SQLCipher's, as accounts do.
+"""Files of the reference server's database: plain SQLite, as its daemons have them, or SQLCipher's, as accounts do.
 
 A file that is read is never written to. Without a WAL it is opened as immutable, so SQLite makes no files beside it.
 A WAL is read too; then only its index (``-shm``) is made or used.
@@ -26,7 +26,9 @@ _CIPHER: Final = (
 )
 #: Seconds to wait for a process that writes.
 _PATIENCE: Final = 60.0
-_WAL: Final = "statusd leaves rows in the -wal beside its database, also when it is stopped: copy both together"
+_WAL: Final = "its server leaves rows in the -wal beside it, also when it is stopped: copy both together"
+#: How the name of push-notification-server's other database ends.
+_WALLET: Final = "-wallet.db"
 #: Bytes of a WAL before its first frame, and of a frame before its page.
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
@@ -63,8 +65,8 @@ def open_database(
 def is_journal_missing(path: Path) -> bool:
     """Return whether a file in WAL mode has no WAL beside it.
 
-    That is normal once the last connection was closed, which statusd never does. An encrypted file does not show its
-    mode and is taken to be in WAL mode, as those of accounts are.
+    That is normal once the last connection was closed, which the reference never does. An encrypted file does not show
+    its mode and is taken to be in WAL mode, as those of accounts are.
     """
     path = _real(path)
     with path.open("rb") as stream:
@@ -93,6 +95,11 @@ def module_for(password: str | None) -> Any:
 
 
 def _module(path: Path, password: str | None) -> Any:
+    if path.is_dir():
+        raise TakeoverError(
+            f"{path} is a folder: give the database in it, 02….db or 03….db of statusd,"
+            " 02…-app.db or 03…-app.db of push-notification-server"
+        )
     try:
         with path.open("rb") as stream:
             header = stream.read(len(_PLAIN))
@@ -147,6 +154,9 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> Non
     tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     _check_sizes(path, int(page_bytes))  # SQLCipher has it as text
+    if not tables & COLUMNS.keys() and path.name.endswith(_WALLET):
+        app = path.name.removesuffix(_WALLET) + "-app.db"
+        raise TakeoverError(f"{path} is the database of a wallet: the server's is {app} beside it")
     if not tables & COLUMNS.keys():
         raise TakeoverError(f"{path} has no tables of a push notification server: it is of another program")
     for table, expected in COLUMNS.items():

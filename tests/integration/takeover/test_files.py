@@ -5,12 +5,13 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from support import reference_database as made
 from support.imported import NOTHING, state
-from support.reference_database import DAEMON
+from support.reference_database import DAEMON, PUSH_SERVER
 from wakupush.takeover import database
 from wakupush.takeover.schema import REQUESTS
 
@@ -30,14 +31,21 @@ class TestFiles:
 
     def test_a_copy_of_the_main_file_alone(self, refuse, folder):
         (folder / "live/reference.db-wal").unlink()
-        refuse("not one row. statusd leaves rows in the -wal", "live/reference.db")
+        refuse("not one row. its server leaves rows in the -wal", "live/reference.db")
         (folder / "live/reference.db-shm").unlink()
         refuse("not one row", "live/reference.db")
 
-    def test_a_daemons_file_without_its_wal_is_warned_of(self, run, folder):
-        (folder / f"{DAEMON}-wal").unlink()
-        result = run(DAEMON, "--config", "statusd/statusd.json")
-        assert "its last changes are missing" in result.stderr
+    @pytest.mark.parametrize(
+        "words",
+        [
+            (DAEMON, "--config", "statusd/statusd.json"),
+            (PUSH_SERVER, "--identity-file", "push-notification-server/identity"),
+        ],
+        ids=["statusd", "push-notification-server"],
+    )
+    def test_a_daemons_file_without_its_wal_is_warned_of(self, run, folder, words):
+        (folder / f"{words[0]}-wal").unlink()
+        assert "its last changes are missing" in run(*words).stderr
 
     def test_missing_wal_of_an_encrypted_file_warns(self, run, folder):
         words = ("reference-sqlcipher.db", "--password-file", "password")
@@ -113,7 +121,7 @@ class TestFiles:
 
     def test_no_file_or_no_database(self, refuse, folder):
         refuse("cannot be read", str(folder / "nowhere.db"))
-        refuse("cannot be read", "live")
+        refuse("is a folder: give the database in it, 02….db", "live")
         refuse("is encrypted, or no database", "statusd/statusd.json")
         (folder / "short").write_bytes(b"SQLite")
         refuse("truncated", "short")
@@ -122,6 +130,10 @@ class TestFiles:
         with closing(sqlite3.connect(folder / "other.db")) as connection:
             connection.execute("CREATE TABLE places (id)")
         refuse("it is of another program", "other.db")
+
+    def test_the_wallet_of_push_notification_server(self, refuse):
+        wallet = PUSH_SERVER.replace("-app", "-wallet")
+        refuse(f"is the database of a wallet: the server's is {Path(PUSH_SERVER).name} beside it", wallet)
 
     @pytest.mark.parametrize(
         "change",

@@ -10,7 +10,7 @@ from redis import Redis
 
 from support import reference_database as made
 from support.imported import NOTHING, REFUSED, ROWS, expected_of, objects, state
-from support.reference_database import CONTENT, DAEMON, IDENTITY_OF, KEY
+from support.reference_database import CONTENT, DAEMON, IDENTITY_OF, KEY, PUSH_SERVER
 from support.served import rewrapped
 from support.stored import contents
 from wakupush.devnet.demo import messages
@@ -31,7 +31,8 @@ from wakupush.takeover import source
 FIXTURES = {
     "plain": ("reference.db",),
     "in use": ("live/reference.db",),
-    "of the daemon": (DAEMON, "--config", "statusd/statusd.json"),
+    "of statusd": (DAEMON, "--config", "statusd/statusd.json"),
+    "of push-notification-server": (PUSH_SERVER, "--identity-file", "push-notification-server/identity"),
     "encrypted": ("reference-sqlcipher.db", "--password-file", "password"),
 }
 
