@@ -1,4 +1,4 @@
-"""``--vectors DIR``: the golden vectors to run, and the summary of what was compared."""
+"""``--vectors DIR``: the sets of vectors to run, and the summary of what was compared."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import pytest
 
 from conformance.expected import VERDICT
 
-VECTORS = Path(__file__).parents[1] / "vectors"
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--vectors", metavar="DIR", type=Path, default=VECTORS, help="golden vectors to run (default: tests/vectors)"
+        "--vectors",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        help="vectors to run; again for another set (default: tests/vectors and tests/vectors_2026)",
     )
 
 

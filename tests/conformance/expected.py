@@ -391,9 +391,3 @@ def _reference_rows(step: dict) -> Rows:
         (row["public_key_hash"], row["installation_id"]): Row(row["registered"], int(row["version"]))
         for row in step["server_rows_after"]
     }
-
-
-def differences(what, expected, got):
-    expected, got = Counter(expected), Counter(got)
-    missing, unexpected = sorted((expected - got).elements()), sorted((got - expected).elements())
-    return [f"missing {what}: {each}" for each in missing] + [f"unexpected {what}: {each}" for each in unexpected]

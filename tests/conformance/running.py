@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 
-from conformance.expected import Answer, Row, Rows, Scenario, flat, in_order
+from conformance.expected import Answer, Expected, Row, Rows, Scenario, flat, in_order
 from e2e.stacks import UNHURRIED
 from support.forkserver import Forkserver
 from support.stored import contents
@@ -53,6 +54,22 @@ class Outcome:
     #: States of the deliveries that were new in this step, while gorush failed and at the end.
     kept: list[str]
     ended: list[str]
+
+
+def differences(expected: Expected, outcome: Outcome) -> list[str]:
+    """Return a line for each answer, notification and row that is missing or unexpected."""
+    rows = {key: row for key, row in (outcome.rows_before | expected.changes).items() if row is not None}
+    return [
+        *_differences("answer", map(str, expected.answers), map(str, outcome.answers)),
+        *_differences("push", expected.pushes, outcome.pushes),
+        *_differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
+    ]
+
+
+def _differences(what: str, expected: Iterable[str], found: Iterable[str]) -> list[str]:
+    expected, found = Counter(expected), Counter(found)
+    missing, unexpected = sorted((expected - found).elements()), sorted((found - expected).elements())
+    return [f"missing {what}: {each}" for each in missing] + [f"unexpected {what}: {each}" for each in unexpected]
 
 
 class Running:

@@ -1,14 +1,14 @@
-"""The files of single functions in any directory of vectors; tests/unit checks those of tests/vectors in more depth."""
+"""The files of single functions in any set of vectors; tests/unit checks those of tests/vectors in more depth."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
+from conformance import sets
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, grants, payload, sealing, topics
 from wakupush.protocol.errors import Refused
@@ -160,16 +160,16 @@ FILES = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    directory: Path = metafunc.config.getoption("vectors")
+    directories = sets.chosen(metafunc.config)
     cases = []
     for file, (list_name, check) in FILES.items():
-        path = directory / f"{file}.json"
-        entries = json.loads(path.read_text())[list_name] if path.exists() else []
+        paths = [path for each in directories if (path := each / f"{file}.json").exists()]
+        entries = [entry for path in paths for entry in json.loads(path.read_text())[list_name]]
         for number, entry in enumerate(entries):
             name = entry.get("name") or entry.get("note") or ""
             cases.append(pytest.param(check, entry, id=f"{file}-{number:02}-{name}".rstrip("-")))
         if not entries:
-            missing = pytest.mark.skip(reason=f"no {path.name} in {directory}")
+            missing = pytest.mark.skip(reason=f"no {file}.json in {', '.join(map(str, directories))}")
             cases.append(pytest.param(check, None, id=f"{file}-missing", marks=missing))
     metafunc.parametrize(("check", "entry"), cases)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.expected import NOT_COMPARED, Scenario, differences
-from conformance.running import Running, running
+from conformance.expected import NOT_COMPARED, Scenario
+from conformance.running import Running, differences, running
 from wakupush.devnet.demo import messages
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
@@ -77,12 +77,6 @@ def test_each_step_comes_to_the_same(name, forkserver):
             outcome = played.outcome(position)
             if expected.verdict == NOT_COMPARED:
                 continue
-            rows = {key: row for key, row in (outcome.rows_before | expected.changes).items() if row is not None}
-            found = [
-                *differences("answer", map(str, expected.answers), map(str, outcome.answers)),
-                *differences("push", expected.pushes, outcome.pushes),
-                *differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
-            ]
-            if found:
+            if found := differences(expected, outcome):
                 different[scenario.steps[position]["name"]] = found
     assert different == {}

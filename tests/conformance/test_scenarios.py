@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from conformance.expected import NOT_COMPARED, VERDICT, Scenario, differences
-from conformance.running import Running, running
+from conformance import sets
+from conformance.expected import NOT_COMPARED, VERDICT, Scenario
+from conformance.running import Running, differences, running
 from support.leftovers import belonging_to_fixture
 
 #: States of a delivery that is not over.
@@ -17,15 +17,13 @@ UNFINISHED = {"pending", "posting"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    directory: Path = metafunc.config.getoption("vectors")
-    if not directory.is_dir():
-        raise pytest.UsageError(f"--vectors: there is no directory {directory}")
+    paths = [path for each in sets.chosen(metafunc.config) for path in sorted(each.glob("scenario_*.json"))]
     steps = [
         # With xdist, one worker starts the server of a file: --dist loadgroup.
         pytest.param(
             scenario, position, id=f"{scenario.name}-{step['name']}", marks=pytest.mark.xdist_group(scenario.name)
         )
-        for scenario in map(Scenario, sorted(directory.glob("scenario_*.json")))
+        for scenario in map(Scenario, paths)
         for position, step in enumerate(scenario.steps)
     ]
     metafunc.parametrize(("scenario", "position"), steps)
@@ -56,13 +54,7 @@ def test_step(scenario: Scenario, position: int, server_of, record_property) -> 
     assert not outcome.strays
     if expected.verdict == NOT_COMPARED:
         pytest.skip("informational, and no outcome of ours is listed for it")
-    rows = {key: row for key, row in (outcome.rows_before | expected.changes).items() if row is not None}
-    found = [
-        *differences("answer", map(str, expected.answers), map(str, outcome.answers)),
-        *differences("push", expected.pushes, outcome.pushes),
-        *differences("row", map(str, rows.items()), map(str, outcome.rows.items())),
-    ]
-    if found:
+    if found := differences(expected, outcome):
         pytest.fail("\n".join(found), pytrace=False)
     assert sorted(expected.answers) == sorted(outcome.answers)
     assert set(outcome.ended) <= {"delivered"}
