@@ -114,7 +114,7 @@ def run(settings: Settings) -> None:
     http_port = settings.port_or(HTTP_PORT)
     if http_port < 0:
         raise SettingsError("WAKUPUSH_HTTP_PORT: a port is expected, the exporter does nothing else")
-    port = probes.serve(http_port, health)
+    port = probes.serve(http_port, health, settings.http_host)
     log.info("started", http_port=port)
     stop.wait()
     log.info("stopped")

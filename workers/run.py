@@ -46,7 +46,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
         health = probes.Probes(healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry)
-        port = probes.serve(http_port, health)
+        port = probes.serve(http_port, health, settings.http_host)
         log.info("metrics_served", http_port=port)
     # Not `worker_main`: Celery's command line costs each start 0.2 s of imports.
     running = create_app(settings, process=f"worker {queue.name}").Worker(
@@ -74,7 +74,7 @@ def beat(settings: Settings) -> None:
     counters.begin(of_beat(), of_publishing(settings))
     if (http_port := settings.port_or(-1)) >= 0:
         health = probes.Probes(healthy=running.healthy, ready=running.ready)
-        port = probes.serve(http_port, health)
+        port = probes.serve(http_port, health, settings.http_host)
         log.info("metrics_served", http_port=port)
     log.info("started")
     turns.run(resources, stop, running)

@@ -133,7 +133,8 @@ def run(settings: Settings) -> None:
     pool = open_pool(postgres, end_if_outdated)
     receiver = FeedbackReceiver(pool, secrets)
     try:
-        server = HttpServer(settings.feedback.http_port, "WAKUPUSH_FEEDBACK__HTTP_PORT", receiver.answer)
+        port, setting = settings.feedback.http_port, "WAKUPUSH_FEEDBACK__HTTP_PORT"
+        server = HttpServer(port, setting, receiver.answer, settings.http_host)
     except SettingsError:
         pool.close()
         raise

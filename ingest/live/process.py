@@ -63,7 +63,7 @@ def run(settings: Settings) -> None:
     port = None
     if (http_port := settings.port_or(HTTP_PORT)) >= 0:
         health = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
-        port = probes.serve(http_port, health)
+        port = probes.serve(http_port, health, settings.http_host)
     for thread in threads:
         thread.start()
     log.info("started", nodes=list(urls), shards=shards, http_port=port)

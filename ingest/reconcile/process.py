@@ -151,7 +151,7 @@ def run(settings: Settings) -> None:
     port = None
     if (http_port := settings.port_or(HTTP_PORT)) >= 0:
         health = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
-        port = probes.serve(http_port, health)
+        port = probes.serve(http_port, health, settings.http_host)
     threads = reconciliation.threads()
     for thread in threads:
         thread.start()

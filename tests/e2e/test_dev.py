@@ -71,6 +71,14 @@ def test_environment_sets_all_but_key_and_addresses(started):
     assert push.notification["content_available"] is True
 
 
+def test_only_this_machine_reaches_its_ports(started):
+    _, shown, _ = started
+    url = httpx2.URL(shown["ingest"].split()[0])
+    assert httpx2.get(url).status_code == 200
+    with pytest.raises(httpx2.ConnectError):  # all of 127.0.0.0/8 is loopback: a server on all addresses would answer
+        httpx2.get(url.copy_with(host="127.0.0.2"))
+
+
 def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(started):
     process, shown, key = started
     assert shown["public key"] == str(key.public_key)

@@ -261,28 +261,35 @@ def make_conversation(chance):
     report = pb.PushNotificationReport(success=True, public_key=user, installation_id=content.installation_id)
     reports = pb.PushNotificationResponse(message_id=request.message_id, reports=[report])
     yield scenario_message("push response", SERVER, ASKER, reports.SerializeToString(), reports)
+    server_info = pb.PushNotificationQueryInfo(server_public_key=server.compressed)
+    server_info.MergeFrom(info)
+    advertisement = pb.ContactCodeAdvertisement(push_notification_info=[server_info])
+    yield scenario_message("advertisement", CLIENT, None, advertisement.SerializeToString(), advertisement)
 
 
-KINDS = {
-    "registration": (16, pb.PushNotificationRegistration),
-    "registration response": (17, pb.PushNotificationRegistrationResponse),
-    "query": (18, pb.PushNotificationQuery),
-    "query response": (19, pb.PushNotificationQueryResponse),
-    "push request": (20, pb.PushNotificationRequest),
-    "push response": (21, pb.PushNotificationResponse),
+TYPES = {
+    "registration": 16,
+    "registration response": 17,
+    "query": 18,
+    "query response": 19,
+    "push request": 20,
+    "push response": 21,
+    "advertisement": 15,
 }
 
 
 def scenario_message(name, sender, recipient, inner, content):
-    """Return a message with all its layers. Without a recipient it is a query, on the topic of the client."""
-    kind, _ = KINDS[name]
-    topic_name = topics.partitioned_topic(recipient.public_key) if recipient else CLIENT.public_key.key_hash.hex()
+    """Return a message with all its layers; without a recipient it is on a topic that the client's key gives."""
+    kind = TYPES[name]
+    public = {18: CLIENT.public_key.key_hash.hex(), 15: topics.contact_code_topic(CLIENT.public_key)}
+    topic_name = topics.partitioned_topic(recipient.public_key) if recipient else public[kind]
     metadata = application.wrap(kind, inner, sender)
     if recipient:
         [message] = envelopes.to_key(sender, recipient.public_key, kind, inner, timestamp=TIME)
     else:
         topic_key = topics.symmetric_key(topic_name)
-        message = envelopes.to_topic(sender, topic_name, topic_key, metadata, timestamp=TIME)
+        data = application.wrap_public(metadata) if kind == 15 else metadata
+        message = envelopes.to_topic(sender, topic_name, topic_key, data, timestamp=TIME)
     return {
         "name": name,
         "type": kind,

@@ -70,9 +70,10 @@ class HttpServer(ThreadingMixIn, TCPServer):
     """Answers requests in threads; `start` and `stop` it.
 
     Args:
-        port: of all addresses; 0 picks a free one.
+        port: 0 picks a free one.
         setting: the name of the port's setting, for the error.
         app: answers a request, in the thread of its connection; it may block.
+        host: the IPv4 address to listen on; empty for all.
 
     Raises:
         SettingsError: the port cannot be listened on.
@@ -83,11 +84,11 @@ class HttpServer(ThreadingMixIn, TCPServer):
     #: So a process ends without those that probe it; `stop` waits for open requests if this is False.
     daemon_threads = True
 
-    def __init__(self, port: int, setting: str, app: Callable[[Request], Answer]) -> None:
+    def __init__(self, port: int, setting: str, app: Callable[[Request], Answer], host: str = "") -> None:
         self.app = app
         self._free = BoundedSemaphore(MOST_CONNECTIONS)
         try:
-            super().__init__(("", port), _Handler)
+            super().__init__((host, port), _Handler)
         except OSError as error:
             raise SettingsError(f"{setting}: port {port} cannot be listened on: {error.strerror}") from None
 

@@ -50,17 +50,18 @@ class Probes:
                 return Answer(HTTPStatus.NOT_FOUND, body=f"{', '.join(PATHS)}\n".encode())
 
 
-def serve(port: int, probes: Probes) -> int:
+def serve(port: int, probes: Probes, host: str) -> int:
     """Serve in a thread that ends with the process, and return the port.
 
     Args:
         port: 0 picks a free one.
         probes: answers the requests.
+        host: the IPv4 address to listen on; empty for all.
 
     Raises:
         SettingsError: the port cannot be listened on.
     """
-    server = HttpServer(port, "WAKUPUSH_HTTP_PORT", probes.answer)
+    server = HttpServer(port, "WAKUPUSH_HTTP_PORT", probes.answer, host)
     server.start()
     return server.port
 

@@ -489,6 +489,9 @@ class Settings(BaseSettings):
     """One JSON object a line, or text for people."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Lowest level of log lines."""
+    http_host: str = ""
+    """IPv4 address on which all processes serve HTTP: probes, metrics and gorush's webhook. Empty: all addresses of the
+    machine."""
     http_port: PortOrNone | None = None
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none. Default: 9100 for `ingest live`, 9101
     for `ingest reconcile`, 9103 for `exporter`, none for workers and beat; feedback has a separate setting."""

@@ -210,6 +210,7 @@ class Stack:
             "WAKUPUSH_RECONCILE__OVERLAP": str(_RECONCILE_OVERLAP),
             # No repeated answers, so that each is counted once.
             "WAKUPUSH_WORKER__REPEAT_ANSWERS_AFTER": "0",
+            "WAKUPUSH_HTTP_HOST": "127.0.0.1",
         }
         if self.external.waku_url is None:
             often["WAKUPUSH_RECONCILE__WINDOW"] = str(_RECONCILE_WINDOW)
