@@ -20,7 +20,7 @@ $(VENV)/.installed: requirements/dev.lock pyproject.toml
 	$(RUN) pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Only the tests in tests/interop and tests/e2e/one_server/test_example.py use Node.js: what is missing here is for them to report.
+# Only the tests in tests/interop and those of examples/js in tests/e2e use Node.js: what is missing here is for them to report.
 setup-node: tests/interop/node_modules/.package-lock.json examples/js/node_modules/.package-lock.json
 
 %/node_modules/.package-lock.json: %/package-lock.json

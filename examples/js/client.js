@@ -1,70 +1,43 @@
 #!/usr/bin/env node
-// A little client of push notification servers, over the REST API of a Waku node that serves filter and light push.
+// A little client of push notification servers, by a Waku node that serves filter and light push.
 //
 //   node client.js register --account FILE --server 0x04… --device-token TOKEN [--apn-topic TOPIC]
 //   node client.js query USER
 //   node client.js send USER --account FILE --chat NAME --text TEXT
 //
-// --node URL and --shard NAME say where; --account FILE keeps the chat key and what was registered, and is made if it is
-// not there. What comes of it is printed as JSON. It exits with 1 where nobody answered, or with an error.
+// --node is the URL of the node's REST API, or its WebSocket address for js-waku (/ip4/…/tcp/…/ws/p2p/…); --shard NAME
+// says on which shard. --account FILE keeps the chat key and what was registered, and is made if it is not there. The
+// result is printed as JSON. It exits with 1 if nobody answered, or with an error.
 import { randomBytes, randomUUID } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import * as wire from "./protocol.js";
+import { RestNode } from "./rest.js";
 
 const PATIENCE = 10_000; // milliseconds
 const { PUSH_NOTIFICATION_REGISTRATION, PUSH_NOTIFICATION_QUERY, PUSH_NOTIFICATION_REQUEST } = wire.Types;
 
-class Node {
-  constructor(url, shard) {
-    this.url = url;
-    this.shard = shard;
-  }
-
-  async ask(method, path, body) {
-    const headers = { "Content-Type": "application/json" };
-    for (;;) {
-      const answer = await fetch(this.url + path, { method, headers, body: body && JSON.stringify(body) });
-      if (answer.ok) return answer.headers.get("Content-Type")?.includes("json") ? answer.json() : answer.text();
-      if (![429, 503].includes(answer.status)) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
-      await sleep(1000); // service nodes take about one request a second
-    }
-  }
-
-  // Be sent what comes on a topic, before asking: an answer may come at once.
-  async subscribe(contentTopic) {
-    const body = { requestId: randomUUID(), contentFilters: [contentTopic], pubsubTopic: this.shard };
-    await this.ask("POST", "/filter/v2/subscriptions", body);
-  }
-
-  async publish(message) {
-    const { payload, contentTopic, version, timestamp } = message;
-    const json = { payload: Buffer.from(payload).toString("base64"), contentTopic, version, timestamp: Number(timestamp) };
-    await this.ask("POST", "/lightpush/v1/message", { pubsubTopic: this.shard, message: json });
-  }
-
-  // Answers of one type to a key, as long as patience lasts. The others on the topic are somebody else's: 5,000 keys
-  // share one; and anybody can send anything there.
-  async *answers(key, type, name) {
-    const topic = wire.contentTopic(wire.partitionedTopic(wire.publicOf(key)));
-    const path = `/filter/v2/messages/${encodeURIComponent(topic)}`;
-    for (const end = Date.now() + PATIENCE; Date.now() < end; await sleep(100)) {
-      for (const { payload } of await this.ask("GET", path)) {
-        let signer, answer;
-        try {
-          const opened = await wire.open(key, topic, Buffer.from(payload, "base64"));
-          if (opened?.type !== type) continue;
-          [signer, answer] = [opened.signer, wire.decode(name, opened.inner)];
-        } catch {
-          continue;
-        }
-        yield { signer, answer };
+// Answers of one type to a key, as long as patience lasts. The others on the topic are somebody else's: 5,000 keys
+// share one; and anybody can send anything there.
+async function* answers(node, key, type, name) {
+  const topic = answerTopic(key);
+  for (const end = Date.now() + PATIENCE; Date.now() < end; await sleep(100)) {
+    for (const payload of await node.read(topic)) {
+      let signer, answer;
+      try {
+        const opened = await wire.open(key, topic, payload);
+        if (opened?.type !== type) continue;
+        [signer, answer] = [opened.signer, wire.decode(name, opened.inner)];
+      } catch {
+        continue;
       }
+      yield { signer, answer };
     }
   }
 }
 
+const answerTopic = (key) => wire.contentTopic(wire.partitionedTopic(wire.publicOf(key)));
 const keep = (file, account) => writeFileSync(file, JSON.stringify(account), { mode: 0o600 });
 
 function accountIn(file) {
@@ -92,10 +65,10 @@ async function register(node, { account: file, server: name, "device-token": dev
     apnTopic,
   });
   const sealed = wire.seal(wire.shared(key, server), registration);
-  await node.subscribe(wire.contentTopic(wire.partitionedTopic(wire.publicOf(key))));
+  await node.subscribe(answerTopic(key));
   await node.publish(await wire.sealTo(server, wire.wrap(PUSH_NOTIFICATION_REGISTRATION, sealed, key), key));
   const type = wire.Types.PUSH_NOTIFICATION_REGISTRATION_RESPONSE;
-  for await (const { signer, answer } of node.answers(key, type, "PushNotificationRegistrationResponse")) {
+  for await (const { signer, answer } of answers(node, key, type, "PushNotificationRegistrationResponse")) {
     // Only the server's answer to this very registration counts.
     if (!signer.equals(server) || !answer.requestId.equals(wire.hash64(sealed))) continue;
     const publicKey = `0x${wire.publicOf(key).toString("hex")}`;
@@ -109,10 +82,10 @@ async function query(node, user) {
   const key = wire.newKey();
   const inner = wire.encode("PushNotificationQuery", { publicKeys: [wire.keyHash(user)] });
   const metadata = wire.wrap(PUSH_NOTIFICATION_QUERY, inner, key);
-  await node.subscribe(wire.contentTopic(wire.partitionedTopic(wire.publicOf(key))));
+  await node.subscribe(answerTopic(key));
   await node.publish(await wire.sealOn(wire.queryTopic(user), metadata, key));
   const type = wire.Types.PUSH_NOTIFICATION_QUERY_RESPONSE;
-  for await (const { signer: server, answer } of node.answers(key, type, "PushNotificationQueryResponse")) {
+  for await (const { signer: server, answer } of answers(node, key, type, "PushNotificationQueryResponse")) {
     if (!answer.messageId.equals(wire.messageId(wire.publicOf(key), metadata))) continue;
     const devices = answer.info.filter(
       // The grant shows that the user wants this server, and that the access token is theirs.
@@ -145,10 +118,10 @@ async function send(node, user, { account: file, chat, text }) {
   }));
   const inner = wire.encode("PushNotificationRequest", { requests, messageId: id });
   const metadata = wire.wrap(PUSH_NOTIFICATION_REQUEST, inner, key);
-  await node.subscribe(wire.contentTopic(wire.partitionedTopic(wire.publicOf(key))));
+  await node.subscribe(answerTopic(key));
   await node.publish(await wire.sealTo(server, metadata, key));
   const type = wire.Types.PUSH_NOTIFICATION_RESPONSE;
-  for await (const { signer, answer } of node.answers(key, type, "PushNotificationResponse")) {
+  for await (const { signer, answer } of answers(node, key, type, "PushNotificationResponse")) {
     if (!signer.equals(server) || !answer.messageId.equals(id)) continue;
     return answer.reports.map(({ installationId, success, error }) => ({ installationId, error: success ? null : error }));
   }
@@ -168,7 +141,9 @@ const { positionals, values } = parseArgs({
     text: { type: "string" },
   },
 });
-const node = new Node(values.node, values.shard);
+const node = values.node.startsWith("/")
+  ? await (await import("./sdk.js")).SdkNode.connect(values.node, values.shard)
+  : new RestNode(values.node, values.shard);
 const hex = (_, value) => (value?.type === "Buffer" ? `0x${Buffer.from(value).toString("hex")}` : value);
 const [command, user] = positionals;
 let result;
@@ -177,4 +152,5 @@ else if (command === "query") result = await query(node, wire.parseKey(user));
 else if (command === "send") result = await send(node, wire.parseKey(user), values);
 else throw new Error("register, query or send: see the first lines of this file");
 console.log(JSON.stringify(result, hex));
+await node.close();
 process.exit(result && ![result].flat().some((each) => each.error) ? 0 : 1);
