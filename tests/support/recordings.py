@@ -25,6 +25,8 @@ class Recording:
     answer_headers: dict[str, str]
     #: JSON value or, if it was not JSON, text.
     answer: Any
+    #: What the platforms got because of it, each with `headers`, `body` and `bytes` of the body.
+    upstream: list[dict[str, Any]]
 
     @property
     def content_type(self) -> str | None:
@@ -39,7 +41,7 @@ class Recording:
 
 
 def names(area: str) -> set[str]:
-    """Return the names of all recordings of ``gorush``, ``waku-rest`` (go-waku) or ``nwaku-rest``."""
+    """Return the names of all recordings of ``gorush``, ``gorush/fields``, ``waku-rest`` or ``nwaku-rest``."""
     return {path.stem for path in (_ROOT / area).glob("*.json")}
 
 
@@ -57,4 +59,5 @@ def load(area: str, name: str) -> Recording:
         status=answer["status"],
         answer_headers=answer["headers"],
         answer=answer["body"],
+        upstream=record.get("upstream", []),
     )

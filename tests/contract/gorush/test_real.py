@@ -1,19 +1,15 @@
 """The client against a real gorush on loopback that reaches neither Apple nor Google."""
 
 import json
-import os
-import socket
-import subprocess
 import threading
 import time
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx2
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from support.real_gorush import BINARY, account, running
+from wakupush.devnet.parts.processes import free_port
 from wakupush.gorush.client import Gorush
 from wakupush.gorush.outcomes import read_answer, read_feedback
 from wakupush.model.failures import Failure
@@ -21,7 +17,6 @@ from wakupush.model.notifications import Notification
 from wakupush.model.platforms import Platform
 from wakupush.protocol.notification import PROFILES
 
-BINARY = os.environ.get("WAKUPUSH_TEST_GORUSH")
 if not BINARY:
     pytest.skip("WAKUPUSH_TEST_GORUSH does not name a gorush binary", allow_module_level=True)
 pytestmark = pytest.mark.real
@@ -29,76 +24,11 @@ pytestmark = pytest.mark.real
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def pem(key):
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-
-
 def make(notif_id, platform=IOS, **changes):
     values = {"token": "ab" * 32, "message": "m", "data": {"k": ["v"]}}
     if platform is IOS:
         values |= {"topic": "im.app", "collapse_id": "c"}
     return Notification(notif_id=notif_id, platform=platform, **values | changes)
-
-
-def configuration(directory, port, **changes):
-    """A gorush with iOS behind a proxy that is not there; Android is switched off."""
-    key = directory / "key.p8"
-    key.write_text(pem(ec.generate_private_key(ec.SECP256R1())))
-    config = {
-        "core": {
-            "enabled": True,
-            "address": "127.0.0.1",
-            "port": str(port),
-            "sync": True,
-            "worker_num": 8,
-            "queue_num": 8192,
-            "max_notification": 100,
-            "mode": "release",
-            "feedback_timeout": 2,
-        },
-        "queue": {"engine": "local"},
-        "android": {"enabled": False, "max_retry": 0},
-        "huawei": {"enabled": False},
-        "ios": {
-            "enabled": True,
-            "key_path": str(key),
-            "key_type": "p8",
-            "key_id": "ABCDEFGHIJ",
-            "team_id": "KLMNOPQRST",
-            "max_concurrent_pushes": 100,
-            "max_retry": 0,
-        },
-        "log": {"access_level": "error", "hide_token": True},
-        "stat": {"engine": "memory"},
-    }
-    for section, values in changes.items():
-        config[section] |= values
-    return config
-
-
-@contextmanager
-def running(directory, **changes):
-    port = free_port()
-    path = directory / "gorush.yml"
-    path.write_text(json.dumps(configuration(directory, port, **changes)))  # JSON is YAML
-    process = subprocess.Popen(
-        [BINARY, "-c", str(path)], cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        with Gorush(f"http://127.0.0.1:{port}", timeout=30) as gorush:
-            deadline = time.monotonic() + 20
-            while not gorush.healthy() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            yield gorush
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -215,14 +145,7 @@ def test_webhook_precedes_the_sync_answer(tmp_path):
             "feedback_hook_url": f"http://127.0.0.1:{hook.server_port}/feedback",
             "feedback_header": ["X-Wakupush-Secret: 0123456789abcdef"],
         }
-        account = {
-            "type": "service_account",
-            "project_id": "p",
-            "private_key": pem(rsa.generate_private_key(public_exponent=65537, key_size=2048)),
-            "client_email": "a@p.iam.gserviceaccount.com",
-            "token_uri": "http://127.0.0.1:9/token",
-        }
-        android = {"enabled": True, "credential": json.dumps(account)}
+        android = {"enabled": True, "credential": account("http://127.0.0.1:9/token")}
         try:
             with running(tmp_path, core=core, android=android) as gorush:
                 outcomes = {}
@@ -274,16 +197,8 @@ def test_webhook_repeats_rejected_google_credentials(tmp_path):
         thread = threading.Thread(target=google.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         url = f"http://127.0.0.1:{google.server_port}"
-        account = {
-            "type": "service_account",
-            "project_id": "p",
-            "private_key_id": "k",
-            "private_key": pem(rsa.generate_private_key(public_exponent=65537, key_size=2048)),
-            "client_email": "a@p.iam.gserviceaccount.com",
-            "token_uri": f"{url}/token",
-        }
         try:
-            android = {"enabled": True, "credential": json.dumps(account)}
+            android = {"enabled": True, "credential": account(f"{url}/token")}
             with running(tmp_path, android=android, core={"feedback_hook_url": f"{url}/hook"}) as gorush:
                 assert gorush.post([make("a", ANDROID)]).outcomes == [Failure.CREDENTIALS_REJECTED]
                 assert gorush.post([make("b", ANDROID, token="")]).outcomes == [None]

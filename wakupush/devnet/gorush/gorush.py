@@ -13,14 +13,18 @@ from typing import Any
 import httpx2
 
 from wakupush.devnet.controls import EventLog
+from wakupush.devnet.gorush import platforms
 from wakupush.devnet.gorush.scripts import SCRIPTS, SERVER_ERROR, ScriptedFailure
 
-_TOO_LARGE = ScriptedFailure("PayloadTooLarge", retried=False)
+_TOO_LARGE = {
+    "ios": ScriptedFailure("PayloadTooLarge", retried=False),
+    "android": ScriptedFailure("Android message is too big", retried=True),
+}
 _HEADERS_TOO_LARGE = ScriptedFailure(
     'Post "https://api.push.apple.com/3/device/": http2: request header list larger than peer\'s advertised limit',
     retried=False,
 )
-_APNS_MAX_PAYLOAD = 4096
+_MAX_PAYLOAD = 4096
 _APNS_MAX_HEADERS = 8000
 _FCM_MAX_TOKENS = 500
 _MASKED_TOKEN_END = 10
@@ -30,23 +34,10 @@ _FLAKY = re.compile(r"flaky-(\d+)")
 _SLOW = re.compile(r"slow-(\d+)-?")
 _TOTAL = "total-"
 _MALFORMED = "malformed-"
-_UNADDRESSED = (
-    "fcm service send message error: invalid message at index 0: exactly one of token, topic or condition must be"
-    " specified"
-)
+_INVALID = "fcm service send message error: invalid message at index 0: {}"
 _TOO_MANY = "you can specify up to 500 device registration tokens per invocation"
 
 _PLATFORMS = {1: "ios", 2: "android"}
-
-# The types that Go's decoder insists on; null and unknown keys pass.
-_FIELD_TYPES: dict[str, type] = {
-    "tokens": list,
-    "platform": int,
-    "data": dict,
-    **dict.fromkeys(("message", "title", "topic", "notif_id", "priority", "push_type", "collapse_id", "image"), str),
-    **dict.fromkeys(("retry", "badge", "expiration"), int),
-    **dict.fromkeys(("content_available", "mutable_content", "production", "development"), bool),
-}
 
 #: Of each counter: its name, its kind and its text.
 METRICS = (
@@ -130,7 +121,7 @@ class ScriptedGorush:
         try:
             # As Go's decoder, look at the first JSON value and at nothing after it.
             request, _ = json.JSONDecoder().raw_decode(body.decode(errors="replace").lstrip())
-            notifications = [_check(it) for it in _list(request["notifications"])]
+            notifications = [platforms.check(it) for it in _list(request["notifications"])]
         except (ValueError, TypeError, KeyError) as error:
             raise BadRequestError("Missing notifications field.") from error
         if not notifications:
@@ -146,11 +137,11 @@ class ScriptedGorush:
         """Deliver one notification, a task of gorush's queue; return its log entries, one for each failed attempt."""
         platform = _PLATFORMS[notification["platform"]]
         tokens = list(notification.get("tokens") or ())
-        if platform == "android" and _is_refused_by_fcm(notification):
+        if platform == "android" and (refusal := _refusal(notification)):
             for token in tokens:
                 self._record(notification, post, token, "refused")
-            refusals = [("", _UNADDRESSED)] if "" in tokens else [(token, _TOO_MANY) for token in tokens]
-            return await self._fail_totally(notification, refusals)
+            named = tokens if refusal is _TOO_MANY else [""]
+            return await self._fail_totally(notification, [(token, refusal) for token in named])
         if platform == "android" and notification.get("topic"):
             tokens.insert(0, notification["topic"])
         self.counters["busy_workers"] += 1
@@ -205,8 +196,8 @@ class ScriptedGorush:
         return failure
 
     def _failure(self, notification: dict[str, Any], platform: str, script: str) -> ScriptedFailure | None:
-        if platform == "ios" and _apns_payload_size(notification) > _APNS_MAX_PAYLOAD:
-            return _TOO_LARGE
+        if payload_bytes(notification) > _MAX_PAYLOAD:
+            return _TOO_LARGE[platform]
         if platform == "ios" and len(script) + len(notification.get("topic") or "") > _APNS_MAX_HEADERS:
             return _HEADERS_TOO_LARGE
         if _APNS_TOKEN.fullmatch(script):
@@ -246,40 +237,34 @@ def dump(content: dict[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
+def payload_bytes(notification: dict[str, Any]) -> int:
+    """Return how many bytes of a notification its platform counts.
+
+    Google does not say what it counts: here it counts all but the token.
+    """
+    is_ios = _PLATFORMS[notification["platform"]] == "ios"
+    payload = platforms.apple(notification)[1] if is_ios else platforms.google(notification)
+    return len(platforms.encode(payload).encode(errors="replace"))
+
+
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError("not a list")
     return value
 
 
-def _check(notification: Any) -> dict[str, Any]:
-    """Return a notification whose known keys have the types that Go insists on; TypeError if they have not."""
-    if notification is None:
-        return {}
-    if not isinstance(notification, dict):
-        raise TypeError("not an object")
-    for name, types in _FIELD_TYPES.items():
-        value = notification.get(name)
-        if value is not None and type(value) is not types:
-            raise TypeError(f"{name} is not {types.__name__}")
-    if not all(isinstance(token, str) for token in notification.get("tokens") or ()):
-        raise TypeError("tokens are not strings")
-    return notification
-
-
-def _is_refused_by_fcm(notification: dict[str, Any]) -> bool:
-    """Return whether the Firebase SDK refuses the whole notification; gorush's answer does not say so."""
+def _refusal(notification: dict[str, Any]) -> str | None:
+    """Return why the Firebase library refuses the whole notification; gorush's answer does not say so."""
     tokens = notification.get("tokens") or ()
-    return not (tokens or notification.get("topic")) or len(tokens) > _FCM_MAX_TOKENS or "" in tokens
-
-
-def _apns_payload_size(notification: dict[str, Any]) -> int:
-    title, message = notification.get("title"), notification.get("message")
-    alert = {"title": title, "body": message} if title else message
-    background = {"content-available": 1} if notification.get("content_available") else {}
-    sound = {"sound": notification["sound"]} if notification.get("sound") else {}
-    payload = {"aps": {"alert": alert, **background, **sound}, **(notification.get("data") or {})}
-    return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode())
+    if len(tokens) > _FCM_MAX_TOKENS:
+        return _TOO_MANY
+    if "" in tokens or not (tokens or notification.get("topic")):
+        return _INVALID.format("exactly one of token, topic or condition must be specified")
+    try:
+        platforms.google(notification)
+    except platforms.RefusedByFirebaseError as error:
+        return _INVALID.format(error)
+    return None
 
 
 def _mask(token: str) -> str:
