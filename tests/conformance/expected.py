@@ -7,7 +7,7 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
-from conformance import dialects
+from conformance import profiles
 from conformance.deviations import (
     EVERYWHERE,
     REGISTRATION,
@@ -101,7 +101,7 @@ class Scenario:
         raw = json.loads(path.read_text())
         self.name = path.stem.removeprefix("scenario_")
         self.path = path
-        self.dialect = dialects.of(path.parent)
+        self.profile = profiles.of(path.parent)
         self.steps = raw["steps"]
         (self.server,) = (PublicKey.from_hex(key["public_key"]) for key in raw["keys"] if key["name"] == "server")
         #: The registration in force of each device, by the same key as in `Rows`; grows with the steps.
@@ -176,15 +176,15 @@ class Scenario:
         names = {"chatId": "chat_id", "encryptedMessage": "message", "publicKey": "public_key"}
         data = {name: f"0x{item[field]}" for name, field in names.items()}
         is_ios = device["token_type"] == IOS
-        if is_ios and kind in dialects.IOS_LINKS[self.dialect]:
-            data["deepLink"] = dialects.IOS_LINKS[self.dialect][kind]
+        if is_ios and kind in profiles.IOS_LINKS[self.profile]:
+            data["deepLink"] = profiles.IOS_LINKS[self.profile][kind]
         return {
             "data": data,
-            "message": dialects.TEXTS[self.dialect][kind],
+            "message": profiles.TEXTS[self.profile][kind],
             "platform": device["token_type"],
             "tokens": [device["device_token"]],
             "topic": device["apn_topic"],
-            **(dialects.IOS_FIELDS[self.dialect] if is_ios else {}),
+            **(profiles.IOS_FIELDS[self.profile] if is_ios else {}),
         }
 
     def _enter_registrations(self, step: dict, answers: list[Answer]) -> Rows:
@@ -232,7 +232,7 @@ def _without_unknown_types(scenario: Scenario, step: dict, pushes: list[dict]) -
 
 
 def _without_contact_requests_by_blocked_authors(scenario: Scenario, step: dict, pushes: list[dict]) -> list[dict]:
-    if scenario.dialect != dialects.OF_2024:
+    if scenario.profile != profiles.OF_2024:
         return pushes
     return _without(
         scenario,

@@ -253,7 +253,7 @@ def running(scenario: Scenario, forkserver: Forkserver, of: type[Running] = Runn
         stack = Stack(
             directory,
             key=key,
-            settings={"WAKUPUSH_GORUSH__DIALECT": scenario.dialect},
+            settings={"WAKUPUSH_GORUSH__DIALECT": scenario.profile},
             defaults=UNHURRIED,
             fsync=False,
             launcher=forkserver.fork,

@@ -2,6 +2,8 @@
 
 import os
 import re
+from pathlib import PurePosixPath
+from tempfile import NamedTemporaryFile
 
 import pytest
 import typer
@@ -12,6 +14,7 @@ from wakupush.cli import app
 from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
+from wakupush.runtime.profiles import BUILT_IN
 from wakupush.runtime.settings import STORE_SECONDS, Settings, load_settings
 from wakupush.server.engine.identity import is_published, load_identity
 
@@ -50,7 +53,10 @@ SECRETS = {
 
 
 def environments(name):
-    """Component, arguments and variables of every process of ours, with secrets as a cluster would give them."""
+    """Component, arguments and variables of every process of ours, with secrets as a cluster would give them.
+
+    Instead of the path of a file of settings, its variable has the content.
+    """
     rendered = objects(VALUES[name])
     maps = {each["metadata"]["name"]: each["data"] for each in rendered if each["kind"] == "ConfigMap"}
     for each, spec in pod_specs(rendered):
@@ -65,16 +71,25 @@ def environments(name):
             env[entry["name"]] = entry["value"] if "value" in entry else SECRETS.get(entry["name"], "secret")
         for variable, value in env.items():
             env[variable] = re.sub(r"\$\((\w+)\)", lambda found, known=env: known[found[1]], value)
+        if "WAKUPUSH_CONFIG" in env:
+            path = PurePosixPath(env["WAKUPUSH_CONFIG"])
+            [mount] = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == str(path.parent)]
+            [source] = [volume["configMap"]["name"] for volume in spec["volumes"] if volume["name"] == mount]
+            env["WAKUPUSH_CONFIG"] = maps[source][path.name]
         yield component, container["args"], env
 
 
 def settings_of(env, monkeypatch):
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, NamedTemporaryFile("w") as file:
         for variable in list(os.environ):
             if variable.startswith("WAKUPUSH_"):
                 patch.delenv(variable)
         for variable, value in env.items():
             patch.setenv(variable, value)
+        if "WAKUPUSH_CONFIG" in env:
+            file.write(env["WAKUPUSH_CONFIG"])
+            file.flush()
+            patch.setenv("WAKUPUSH_CONFIG", file.name)
         return load_settings()
 
 
@@ -98,7 +113,12 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert dispatch.log_level == "WARNING"
     assert dispatch.waku.timeout == 5
     assert dispatch.waku.shards == ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
-    assert dispatch.gorush.dialect == "status"
+    assert dispatch.gorush.dialect == "example"
+    # Every process knows the profile; otherwise it would not start.
+    assert {name for name, settings in found.items() if "example" in settings.profiles} == found.keys() - {"migrate"}
+    assert dispatch.profiles["example"].mention.text == "You were mentioned"
+    assert dispatch.profiles["example"].mention.data_only == ("android",)
+    assert dispatch.profiles["example"].message.badge is True
     assert dispatch.gorush.concurrency == 8
     assert dispatch.limits.first_registrations_per_hour == 250_000
     assert dispatch.retention.events == 1_209_600
@@ -114,6 +134,8 @@ def test_chart_checks_with_the_programs_defaults():
     assert len(found) == 6
     for group, field, default in found:
         assert float(default) == getattr(Settings.model_fields[group].default, field), (group, field)
+    [profiles] = re.findall(r"has \$profile \(list (.*?)\)", text)
+    assert tuple(profiles.replace('"', "").split()) == BUILT_IN
     [shards] = re.findall(r"shards \| default \(list (.*?)\)", text)
     assert tuple(shards.replace('"', "").split()) == Settings.model_fields["waku"].default.shards
     assert f"addf $post (mulf $tries $connect) {STORE_SECONDS:.0f}" in text
@@ -147,10 +169,12 @@ def compose_environments():
     services = compose_services()
     for component in NEEDS:
         service = services[COMPOSE_NAMES.get(component, component)]
+        [file] = [each["source"] for each in service["volumes"] if each["target"] == "/etc/wakupush/settings.toml"]
+        files = {"WAKUPUSH_CONFIG": (ROOT / "docker" / file).read_text()}
         yield (
             component,
             {
-                variable: SECRETS.get(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
+                variable: (SECRETS | files).get(variable, re.sub(r"\$\{\w+:-(.*)\}", r"\1", value))
                 for variable, value in service["environment"].items()
             },
         )

@@ -20,7 +20,7 @@ import psycopg
 import pytest
 import redis
 
-from support.deploy.compose import filled, needed
+from support.deploy.compose import FILE, filled, needed
 from support.deploy.containers import Builder, fresh, memory, missing_tool
 from support.deploy.podman import Podman, there
 from wakupush.devnet.demo import messages
@@ -124,6 +124,7 @@ class Composed:
         self.services = filled(variables)["services"]
         self.ports = {name: free_port() for name in self.services}
         self._addresses = {
+            "/etc/wakupush/": "/volume/",
             "http://nwaku:8645": stack.node_url,
             "http://gorush:8088": stack.gorush_url,
             "@redis:6379": f"@127.0.0.1:{stack.redis.port}",
@@ -141,7 +142,14 @@ class Composed:
             env = {variable: value.replace(address, ours) for variable, value in env.items()}
         ports = {variable: str(self.ports[name]) for variable in env | stage.env if variable.endswith("_PORT")}
         secrets = self.secrets if "secrets" in service else None
-        return self.builder.container(stage, command, env | ports, user=service.get("user", ""), secrets=secrets)
+        return self.builder.container(
+            stage,
+            command,
+            env | ports,
+            user=service.get("user", ""),
+            secrets=secrets,
+            volume=FILE.parent / "config",
+        )
 
     def process(self, name):
         command, env = self.command(name, [*self.stage(name).entrypoint, *self.services[name].get("command", [])])

@@ -23,6 +23,7 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.request import Item, Request
 from wakupush.runtime.settings import DeliverySettings, GorushSettings, LimitSettings, Settings
+from wakupush.server.delivery.profiles import load_profiles
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.push import decide as request_decide
@@ -52,7 +53,15 @@ def context(queue, *, size=2, limits=None, **fields):
     settings = Settings.model_construct(
         limits=LimitSettings(**limits or {}), delivery=DeliverySettings(), gorush=GorushSettings()
     )
-    base = {"identity": IDENTITY, "settings": settings, "now": NOW, "room": 0, "lease": LEASE, "seed": bytes(16)}
+    base = {
+        "identity": IDENTITY,
+        "settings": settings,
+        "profiles": load_profiles(settings),
+        "now": NOW,
+        "room": 0,
+        "lease": LEASE,
+        "seed": bytes(16),
+    }
     return Context(task=Task(queue, size, NOW - 1, WORKER), **base | fields)
 
 

@@ -64,6 +64,7 @@ def delivery(number: int, **fields) -> Delivery:
             "task_id": f"task-{number}",
             "trace_id": f"trace-{number}",
             "seen": NOW.timestamp(),
+            "expires_at": NOW.timestamp() + 86_400,
             **fields,
         }
     )

@@ -32,7 +32,7 @@ app.add_typer(quarantine.app, name="quarantine")
 for _command in (
     *(setup.keygen, setup.migrate),
     *(workers.worker, workers.beat, workers.exporter, workers.feedback),
-    setup.doctor,
+    *(setup.doctor, setup.profile),
     *(devnet.demo, devnet.dev, devnet.replay),
 ):
     app.command()(_command)

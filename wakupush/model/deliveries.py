@@ -85,8 +85,9 @@ class Delivery:
     #: The Celery task whose states Flower shows for all attempts.
     task_id: str
     trace_id: str
-    #: When ingest saw the request, in seconds since the epoch.
+    #: When ingest saw the request, and when the delivery expires, in seconds since the epoch.
     seen: float
+    expires_at: float
     #: The digests that the notification named; None if they are not stored.
     address: Address | None = field(default=None, repr=False)
     #: Why the previous attempt failed; None for the first one.

@@ -27,6 +27,16 @@ class NotificationType(IntEnum):
     REQUEST_TO_JOIN_COMMUNITY = PushNotification.REQUEST_TO_JOIN_COMMUNITY
     CONTACT_REQUEST = PushNotification.CONTACT_REQUEST
 
+    @property
+    def label(self) -> str:
+        """The name in settings and commands: `message`, `mention`, `join_request` or `contact_request`."""
+        return _LABELS[self]
+
+
+_LABELS = {kind: kind.name.lower() for kind in NotificationType} | {
+    NotificationType.REQUEST_TO_JOIN_COMMUNITY: "join_request"
+}
+
 
 def notif_id(delivery_key: bytes, attempt: int) -> str:
     """Return the name of an attempt (from 1) for gorush, by which a late report is not taken for the next one's.
@@ -44,7 +54,7 @@ def read_notif_id(text: str) -> tuple[bytes, int] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A visible notification for one device.
+    """A notification for one device.
 
     One device only: gorush loses outcomes of several tokens in one notification.
 
@@ -58,7 +68,7 @@ class Notification:
     #: The device token; never shown.
     token: str = field(repr=False)
     platform: Platform
-    #: The text that the device shows.
+    #: The text that the device shows; empty for none.
     message: str
     #: The bundle id of the app. iOS only.
     topic: str = ""
@@ -66,14 +76,14 @@ class Notification:
     data: Mapping[str, str | list[str]] = field(repr=False)
     #: Makes a device show a doubled notification once; at most 64 printable ASCII characters. iOS only.
     collapse_id: str = ""
-    #: gorush's further fields, such as `content_available`. iOS only.
-    ios_fields: Mapping[str, str | bool] = field(default_factory=dict)
+    #: gorush's further fields, such as `sound`.
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.notif_id:
             raise ValueError("a notification needs a notif_id")
-        if self.platform is not Platform.IOS and (self.topic or self.collapse_id or self.ios_fields):
-            raise ValueError("topic, collapse_id and ios_fields are for iOS only")
+        if self.platform is not Platform.IOS and (self.topic or self.collapse_id):
+            raise ValueError("topic and collapse_id are for iOS only")
         # It becomes an HTTP header.
         printable = self.collapse_id.isascii() and self.collapse_id.isprintable()
         if not printable or len(self.collapse_id) > COLLAPSE_ID_LIMIT:
@@ -90,10 +100,11 @@ class Notification:
             "notif_id": self.notif_id,
             "tokens": [self.token],
             "platform": self.platform.value,
-            "message": self.message,
             "data": dict(self.data),
-            **self.ios_fields,
+            **self.fields,
         }
+        if self.message:
+            notification["message"] = self.message
         if self.topic:
             notification["topic"] = self.topic
         if self.collapse_id:

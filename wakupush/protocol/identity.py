@@ -27,6 +27,7 @@ class Identity:
     _pseudonym_key: bytes = field(repr=False)
     _queried_key: bytes = field(repr=False)
     _device_key: bytes = field(repr=False)
+    _thread_key: bytes = field(repr=False)
     #: Seals segments that wait for the others: they are opened, but must not be readable yet.
     segment_key: bytes = field(repr=False)
     #: Seals the data that a job of the pipeline hands to its executors, which have the private key too.
@@ -45,6 +46,7 @@ class Identity:
             _pseudonym_key=derive("pseudonym"),
             _queried_key=derive("queried"),
             _device_key=derive("device"),
+            _thread_key=derive("thread"),
             segment_key=derive("segment"),
             pipeline_key=derive("pipeline"),
             at_rest=AtRest.of(derive),
@@ -71,6 +73,13 @@ class Identity:
         topic = target.apn_topic if target.platform is Platform.IOS else ""
         parts = bytes([target.platform]), topic.encode(), target.device_token.encode()
         return _digest(self._device_key, *parts)
+
+    def thread_id(self, installation: Installation, chat_id: bytes) -> str:
+        """Return the name (32 hex digits) under which a device shows the notifications of a chat together.
+
+        Each installation has its own, so that Apple cannot tell who shares a chat.
+        """
+        return _digest(self._thread_key, installation.key_hash, installation.installation_hash, chat_id).hex()
 
     def pseudonyms(self, installation: Installation) -> tuple[bytes, bytes]:
         """Return the pseudonyms (16 bytes each) of a user and an installation in events."""

@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -32,6 +32,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from wakupush.runtime.durations import parse_duration
+from wakupush.runtime.profiles import BUILT_IN, ProfileName, ProfileTable, keys_of
 from wakupush.runtime.urls import is_http, node_name
 from wakupush.runtime.usage import UsageError
 
@@ -41,6 +42,8 @@ STORE_SECONDS = 20.0
 FILE_VARIABLE = "WAKUPUSH_CONFIG"
 #: The field of `Settings` with a table for each app.
 _APPS = "apps"
+#: The field of `Settings` that no variable has.
+_FILE_ONLY = "profiles"
 
 
 def _seconds(value: object) -> object:
@@ -221,8 +224,9 @@ class GorushSettings(Group):
 
     url: HttpUrls = ("http://127.0.0.1:8088",)
     """URL of gorush, or a JSON list of several instances: posts go to those that listen, in turn."""
-    dialect: Literal["spec", "status", "status-2024", "both"] = "spec"
-    """Texts, data and iOS fields: the specification's, Status' of 2026 or of 2024, or `spec` and `status` together."""
+    dialect: Annotated[str, Field(pattern="^[a-z0-9_-]+$")] = "spec"
+    """Profile of the notifications, their texts, data and fields: the specification's (`spec`), Status' of 2026 or of
+    2024 (`status`, `status-2024`), `spec` and `status` together (`both`), or one of your own (`[profiles.NAME]`)."""
     batch_size: Annotated[int, Field(ge=1, le=100)] = 64
     """Most notifications in one post, all from one task (gorush refuses more than its max_notification, 100)."""
     connect_timeout: Seconds = 5.0
@@ -512,6 +516,8 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
     pipeline: PipelineSettings = PipelineSettings()
+    #: Only the file can have them.
+    profiles: dict[ProfileName, ProfileTable] = Field(default={})
 
     @property
     def app_names(self) -> tuple[str, ...]:
@@ -557,6 +563,11 @@ class Settings(BaseSettings):
         return default if self.http_port is None else self.http_port
 
     @property
+    def profile_names(self) -> tuple[str, ...]:
+        """All profiles that there are."""
+        return (*BUILT_IN, *self.profiles)
+
+    @property
     def stores(self) -> dict[str, str]:
         """The URLs of the nodes whose Stores are walked, by their names."""
         return {node_name(url): url for url in self.reconcile.stores} or self.waku.nodes
@@ -568,6 +579,20 @@ class Settings(BaseSettings):
             raise PydanticCustomError("apps", "apps: {topic} is in two apps", {"topic": shared[0]})
         if sum(app.firebase for app in self.apps.values()) > 1:
             raise PydanticCustomError("apps", "apps: only one app may have firebase = true")
+        return self
+
+    @model_validator(mode="after")
+    def _profile_exists(self) -> Self:
+        names = {"WAKUPUSH_GORUSH__DIALECT": self.gorush.dialect}
+        names |= {_variable(_APPS, name, "profile"): app.profile for name, app in self.apps.items() if app.profile}
+        for variable, profile in names.items():
+            if profile not in self.profile_names:
+                expected = ", ".join(self.profile_names)
+                raise PydanticCustomError(
+                    "profile",
+                    "{variable}: a profile is expected: {expected}",
+                    {"variable": variable, "expected": expected},
+                )
         return self
 
     @model_validator(mode="after")
@@ -652,7 +677,7 @@ def _in_file(path: str) -> dict[str, object]:
             values |= {_variable(name, key): inner for key, inner in value.items()}
         else:
             raise SettingsError(f"{name} in {path}: a table is expected")
-    unknown = [name for name in values if not _is_known(name)]
+    unknown = [name for name in values if not _is_known(name) and name != _variable(_FILE_ONLY)]
     if unknown:
         keys = ", ".join(_suggest(name, _key) for name in unknown)
         raise SettingsError(f"unknown settings in {path}: {keys}")
@@ -673,11 +698,23 @@ def _nest(values: dict[str, object]) -> dict[str, Any]:
 
 def _problem(error: ErrorDetails, in_file: Collection[str], path: str | None) -> str:
     """Return what pydantic says; an error of several settings names them itself."""
-    parts = [part for part in error["loc"] if isinstance(part, str)]
+    parts = [part for part in error["loc"] if isinstance(part, str) and part != "[key]"]
+    if parts and parts[0] == _FILE_ONLY:
+        return _profile_problem(error, parts, path)
     variable = _variable(*parts[: 3 if parts[0] == _APPS else 2]) if parts else ""
     if variable in in_file:
         return f"{_key(variable)} in {path}: {error['msg']}"
     return f"{variable}: {error['msg']}" if variable else error["msg"]
+
+
+def _profile_problem(error: ErrorDetails, parts: Sequence[str], path: str | None) -> str:
+    key = ".".join(parts)
+    if error["type"] == "extra_forbidden":
+        like = difflib.get_close_matches(parts[-1], keys_of(parts[:-1]), 1)
+        suggestion = f" (did you mean {'.'.join([*parts[:-1], *like])}?)" if like else ""
+        return f"unknown settings in {path}: {key}{suggestion}"
+    is_table = error["type"] in {"model_type", "dict_type", "model_attributes_type"}
+    return f"{key} in {path}: {'a table is expected' if is_table else error['msg']}"
 
 
 def _variable(*names: str) -> str:
@@ -697,7 +734,7 @@ def _variables() -> Iterator[str]:
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, Group):
             yield from (_variable(name, inner) for inner in type(field.default).model_fields)
-        else:
+        elif name != _FILE_ONLY:
             yield _variable(name)
 
 

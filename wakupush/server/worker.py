@@ -16,6 +16,7 @@ from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.celery_events import TaskEvents
 from wakupush.server.delivery.posts import Posts
+from wakupush.server.delivery.profiles import load_profiles
 from wakupush.server.delivery.slots import Slots
 from wakupush.server.engine.background import Followers, Latencies, Later
 from wakupush.server.engine.engine import Engine
@@ -74,6 +75,7 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
     timeout = min(LIMITER_SECONDS, settings.redis.timeout)
     return Worker(
         settings=settings,
+        profiles=load_profiles(settings),
         identity=load_identity(settings),
         kinds=KINDS,
         pool=pool,

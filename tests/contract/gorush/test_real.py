@@ -104,7 +104,7 @@ def test_what_each_dialect_adds_for_ios_is_taken(gorush, profile):
 
 
 def test_a_field_of_a_wrong_type_is_refused(gorush):
-    assert gorush.post([make("a", ios_fields={"content_available": "true"})]).outcomes == [Failure.GORUSH_REFUSED]
+    assert gorush.post([make("a", fields={"content_available": "true"})]).outcomes == [Failure.GORUSH_REFUSED]
 
 
 @pytest.mark.parametrize("changes", [{"token": "\x00"}, {"token": "%zz"}, {"topic": "im\napp"}])

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from support.attribute_docstrings import attribute_docstrings
+from wakupush.runtime.profiles import BUILT_IN, ContentTable, ProfileTable
 from wakupush.runtime.settings import Settings
 
 TESTS = Path(__file__).parents[2]
@@ -101,6 +102,9 @@ def settings_schema() -> dict:
     for name, field in schema["properties"].items():
         if name in OWNED:
             continue
+        if name == "profiles":
+            properties[name] = _profiles_schema(schema["$defs"])
+            continue
         if "$ref" in field:
             group = schema["$defs"][field["$ref"].rpartition("/")[2]]
             inner_meanings = attribute_docstrings(Settings.model_fields[name].annotation)
@@ -114,6 +118,23 @@ def settings_schema() -> dict:
         else:
             properties[name] = _plain(field, meanings[name])
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _profiles_schema(tables: dict) -> dict:
+    """The JSON schema of profiles, by their names."""
+    meanings = attribute_docstrings(ContentTable) | attribute_docstrings(ProfileTable)
+
+    def table(name: str) -> dict:
+        fields = {
+            each: table("ContentTable") | {"description": meanings[each]}
+            if "$ref" in value
+            else _plain(value, meanings[each])
+            for each, value in tables[name]["properties"].items()
+        }
+        return {"type": "object", "additionalProperties": False, "properties": fields}
+
+    names = {"pattern": "^[a-z0-9_-]+$", "not": {"enum": list(BUILT_IN)}}
+    return {"type": "object", "propertyNames": names, "additionalProperties": table("ProfileTable")}
 
 
 def _plain(field: dict, meaning: str | None) -> dict:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import dialects
+from support import profiles
 from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.drivers.light import FILTER_PAUSE, FILTER_REQUESTS, Pacer
@@ -241,10 +241,10 @@ def test_lists_that_do_not_fit_are_left_out(contacts):
 # --- what a push is about ---
 
 
-def data(dialect, account, message=b"", chat="chat"):
+def data(profile, account, message=b"", chat="chat"):
     return parse(
-        dialects.data(
-            dialect,
+        profiles.data(
+            profile,
             key_hash=account.push_key.public_key.key_hash,
             installation_id=account.installation_id,
             chat_id=shake256_64(chat.encode()),
@@ -253,24 +253,24 @@ def data(dialect, account, message=b"", chat="chat"):
     )
 
 
-@pytest.mark.parametrize("dialect", PROFILES)
-def test_every_dialect_yields_account_chat_and_message(dialect):
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_yields_account_chat_and_message(profile):
     accounts = [Account.of(PrivateKey.generate(), str(uuid.uuid4())) for _ in range(3)]
     message, message_id = seal_message(EVE, accounts[1].key.public_key, 1, b"hello")
     known = set()
-    received = receive(data(dialect, accounts[1], message), accounts, ["other", "chat"], known.__contains__)
+    received = receive(data(profile, accounts[1], message), accounts, ["other", "chat"], known.__contains__)
     assert (received.account, received.chat_id, received.repeated) == (accounts[1], "chat", False)
     assert (received.message.inner, received.message.signer) == (b"hello", EVE.public_key)
     assert received.message.message_id == message_id
     known.add(message_id)
-    assert receive(data(dialect, accounts[1], message), accounts, [], known.__contains__).repeated
+    assert receive(data(profile, accounts[1], message), accounts, [], known.__contains__).repeated
 
 
-@pytest.mark.parametrize("dialect", PROFILES)
+@pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("message", [b"", b"not for us", seal_message(EVE, EVE.public_key, 1, b"x")[0]])
-def test_what_cannot_be_opened_is_to_be_fetched(dialect, message):
+def test_what_cannot_be_opened_is_to_be_fetched(profile, message):
     account = Account.of(ME, str(uuid.uuid4()))
-    received = receive(data(dialect, account, message, chat="unknown"), [account], ["chat"], lambda _: True)
+    received = receive(data(profile, account, message, chat="unknown"), [account], ["chat"], lambda _: True)
     assert (received.message, received.chat_id, received.repeated) == (None, None, False)
 
 

@@ -41,10 +41,10 @@ def test_the_token_is_never_shown():
 
 def test_further_fields_stand_beside_the_others():
     fields = {"content_available": True, "sound": "default"}
-    assert notification(ios_fields=fields).to_json() == notification().to_json() | fields
+    assert notification(fields=fields).to_json() == notification().to_json() | fields
 
 
-@pytest.mark.parametrize("changes", [{"topic": "im.app"}, {"collapse_id": "c"}, {"ios_fields": {"sound": "default"}}])
+@pytest.mark.parametrize("changes", [{"topic": "im.app"}, {"collapse_id": "c"}])
 def test_firebase_gets_no_topic(changes):
     with pytest.raises(ValueError, match="iOS only") as caught:
         notification(platform=Platform.ANDROID, **changes)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support import dialects
+from support import profiles
 from support.deciding import preferences
 from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, open_registration
 from wakupush.model import waku_message
@@ -278,8 +278,8 @@ def test_request(content):
 
 
 @given(st.sampled_from(list(notification.PROFILES)), junk, junk, st.binary(max_size=5000))
-def test_data_for_gorush(dialect, key_hash, chat_id, message):
-    data = dialects.data(dialect, key_hash=key_hash, installation_id=TOKEN, chat_id=chat_id, message=message)
+def test_data_for_gorush(profile, key_hash, chat_id, message):
+    data = profiles.data(profile, key_hash=key_hash, installation_id=TOKEN, chat_id=chat_id, message=message)
     assert len(json.dumps(data)) <= notification.MOST_DATA_BYTES
 
 

@@ -54,7 +54,7 @@ def test_nested_settings(monkeypatch):
         (
             "WAKUPUSH_GORUSH__DIALECT",
             "secret-value",
-            "WAKUPUSH_GORUSH__DIALECT: Input should be 'spec', 'status', 'status-2024' or 'both'",
+            "WAKUPUSH_GORUSH__DIALECT: a profile is expected: spec, status, status-2024, both",
         ),
         (
             "WAKUPUSH_GORUSH__BATCH_SIZE",

@@ -14,7 +14,7 @@ WITH taken AS (
 SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.app, taken.platform, taken.notification_type,
     taken.sealed_content, taken.chat_digest, taken.author_digest, taken.access_token_digest, taken.attempt, taken.lease,
     taken.task_id, taken.trace_id, extract(epoch FROM taken.seen_at)::float8 AS seen, taken.failure,
-    taken.expires_at <= now() AS expired,
+    extract(epoch FROM taken.expires_at)::float8 AS expires_at, taken.expires_at <= now() AS expired,
     -- The device as it is now. A digest that was not kept keeps no notification back.
     device.version, device.token_type, device.sealed_device, device.suspected_at IS NOT NULL AS suspected,
     device.proven IS TRUE AS proven, device.block_mentions, device.allow_from_contacts_only AS contacts_only,
@@ -82,7 +82,7 @@ SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
 WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
 RETURNING delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id, trace_id,
-    extract(epoch FROM seen_at)::float8 AS seen, failure, version,
+    extract(epoch FROM seen_at)::float8 AS seen, extract(epoch FROM expires_at)::float8 AS expires_at, failure, version,
     EXISTS (
         SELECT FROM registrations AS device
         WHERE device.key_hash = deliveries.key_hash AND device.installation_hash = deliveries.installation_hash

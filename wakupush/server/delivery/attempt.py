@@ -11,14 +11,10 @@ import structlog
 
 from wakupush.gorush.client import PostResult
 from wakupush.gorush.outcomes import PostOutcome
-from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
+from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.failures import Failure, Route, route_state
-from wakupush.model.notifications import Notification, notif_id
-from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Target
 from wakupush.postgres import deliveries
-from wakupush.protocol import notification as dialects
-from wakupush.protocol.notification import Dialect
+from wakupush.protocol.notification import notification
 from wakupush.runtime import metrics, tracing
 from wakupush.server.delivery.outcome import settle
 from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
@@ -74,15 +70,15 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
     """
     app, platform = app_platform = post[0].delivery.app_platform
     notifications = [
-        _notification(sender.settings.gorush_of(app).dialect, posting.delivery, posting.target)
+        notification(sender.profiles.of(app), posting.delivery, posting.target, sender.identity, sender.now())
         for posting in post
         if posting.target is not None
     ]
     if log.is_enabled_for(logging.DEBUG):
-        for posting, notification in zip(post, notifications, strict=True):
+        for posting, posted in zip(post, notifications, strict=True):
             # gorush's own log knows the notification by its notif_id.
             facts = {"trace_id": posting.delivery.trace_id, "attempt": posting.delivery.attempt}
-            log.debug("posting", notif_id=notification.notif_id, **facts)
+            log.debug("posting", notif_id=posted.notif_id, **facts)
     start_monotonic, start_time = time.monotonic(), sender.now()
     client = sender.gorush.get(app)
     if client is None:
@@ -136,19 +132,3 @@ def _failed(settlements: list[Settlement]) -> Failed:
         for settlement in settlements
         if settlement.state is DeliveryState.FAILED and settlement.failure is not None
     }
-
-
-def _notification(dialect: Dialect, delivery: Delivery, target: Target) -> Notification:
-    is_ios = target.platform is Platform.IOS
-    profile = dialects.PROFILES[dialect]
-    return Notification(
-        notif_id=notif_id(delivery.delivery_key, delivery.attempt),
-        token=target.device_token,
-        platform=target.platform,
-        message=profile.texts[delivery.notification_type],
-        topic=target.apn_topic if is_ios else "",
-        data=dialects.data(dialect, delivery, target),
-        # A push whose outcome stayed unknown and that is posted again shows once.
-        collapse_id=delivery.delivery_key.hex()[:32] if is_ios else "",
-        ios_fields=profile.ios_fields if is_ios else {},
-    )

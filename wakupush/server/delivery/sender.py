@@ -14,6 +14,7 @@ from wakupush.protocol.identity import Identity
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.celery_events import TaskEvents
 from wakupush.server.delivery.posts import Posts
+from wakupush.server.delivery.profiles import Profiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Sender:
     """What a delivery needs on its way."""
 
     settings: Settings
+    profiles: Profiles
     identity: Identity
     pool: ConnectionPool
     #: By the name of the app. An app without one is not in the settings any more.

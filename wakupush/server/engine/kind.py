@@ -18,6 +18,7 @@ from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.identity import Identity
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.posting import Failed, Posting
+from wakupush.server.delivery.profiles import Profiles
 from wakupush.server.engine.message import Malformed, Message, Readable
 from wakupush.server.engine.outcome import Outcome
 
@@ -33,6 +34,7 @@ class Context:
     task: Task
     identity: Identity
     settings: Settings
+    profiles: Profiles
     #: Seconds since the epoch.
     now: float
     #: Bytes that `look_up` may load.

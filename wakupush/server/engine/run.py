@@ -54,7 +54,14 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     limits = TaskLimits(engine.limiter)
     for attempt in _collisions():
         with attempt, engine.pool.connection() as connection:
-            context = Context(task=task, identity=engine.identity, settings=settings, now=engine.now(), room=TASK_BYTES)
+            context = Context(
+                task=task,
+                identity=engine.identity,
+                settings=settings,
+                profiles=engine.profiles,
+                now=engine.now(),
+                room=TASK_BYTES,
+            )
             decisions = decide(connection, claim(connection, here), reader, context, limits)
             if decisions.passed_on:
                 release(connection, [entry for _, entry in decisions.passed_on])

@@ -21,6 +21,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.notification import fitting
 from wakupush.protocol.request import Filtered, Request
+from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.engine.outcome import Outcome, Reply, ReportedPush
@@ -194,7 +195,7 @@ def _decide_item(
     address = replace(address, access_token=b"") if receiver.contacts_only else address
     delivery = _delivery(message.entry, content, position, address, target, app=app, context=context)
     if not verdicts.allow(DEVICE_PUSHES, message.entry.hash, position):
-        delivery = _shrunk(delivery, context.identity.device_digest(target), context.now)
+        delivery = _shrunk(delivery, context.identity.device_digest(target), context)
     admitted = message_event(
         context.task,
         message.entry,
@@ -232,22 +233,28 @@ def _delivery(
         task_id=str(UUID(bytes=blake2b(context.seed + delivery_key, digest_size=16).digest(), version=4)),
         trace_id=entry.trace_id,
         seen=entry.seen,
+        expires_at=_expiry(NotificationType(item.type), context),
         address=address,
     )
-    return replace(delivery, message=fitting(context.settings.gorush_of(app).dialect, delivery, target))
+    return replace(delivery, message=fitting(context.profiles.of(app), delivery, target))
 
 
-def _shrunk(delivery: Delivery, device: bytes, now: float) -> Delivery:
+def _expiry(kind: NotificationType, context: Context) -> float:
+    return context.now + times_to_live(context.settings.delivery)[kind]
+
+
+def _shrunk(delivery: Delivery, device: bytes, context: Context) -> Delivery:
     """Return the one notification a minute, without content, that stands for all those beyond a device's limit.
 
     The first half of its key is the digest of the device (16 bytes). APNs collapses by it: the device shows one at a
     time.
     """
-    minute = int(now // MINUTE).to_bytes(8, "big")
+    minute = int(context.now // MINUTE).to_bytes(8, "big")
     return replace(
         delivery,
         delivery_key=device + blake2b(device + minute, digest_size=16).digest(),
         notification_type=NotificationType.MESSAGE,
+        expires_at=_expiry(NotificationType.MESSAGE, context),
         chat_id=b"",
         message=b"",
     )

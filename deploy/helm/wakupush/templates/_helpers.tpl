@@ -163,7 +163,10 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_HTTP_PORT" 9100 "WAKUPUSH_FEEDBACK__HTTP_PORT" 9100 -}}
 {{- $_ := set $variables "WAKUPUSH_GORUSH__URL" (ternary (toJson .Values.gorush.urls) (include "wakupush.gorushUrl" .) (not (empty .Values.gorush.urls))) -}}
 {{- $_ := set $variables "WAKUPUSH_WAKU__URL" (include "wakupush.nodeUrls" .) -}}
-{{- range $group, $fields := .Values.settings -}}
+{{- if .Values.settings.profiles -}}
+{{- $_ := set $variables "WAKUPUSH_CONFIG" "/etc/wakupush/settings.toml" -}}
+{{- end -}}
+{{- range $group, $fields := omit .Values.settings "profiles" -}}
 {{- if kindIs "map" $fields -}}
 {{- range $field, $value := $fields -}}
 {{- $_ := set $variables (printf "WAKUPUSH_%s__%s" (upper $group) (upper $field)) (include "wakupush.setting" $value) -}}
@@ -173,6 +176,13 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- end -}}
 {{ toYaml $variables }}
+{{- end }}
+
+{{/* The file of settings: what no variable can say. */}}
+{{- define "wakupush.settingsFile" -}}
+{{- with .Values.settings.profiles -}}
+{{ toToml (dict "profiles" .) }}
+{{- end -}}
 {{- end }}
 
 {{/* Whole numbers are written as such: Helm reads every number as a float. */}}
@@ -265,6 +275,10 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- if gt (len $clusters) 1 -}}
 {{- $problems = append $problems "settings.waku.shards are of several clusters; a node is in one" -}}
 {{- end -}}
+{{- end -}}
+{{- $profile := (index .Values.settings "gorush" | default dict).dialect | default "spec" -}}
+{{- if not (or (has $profile (list "spec" "status" "status-2024" "both")) (hasKey (.Values.settings.profiles | default dict) $profile)) -}}
+{{- $problems = append $problems (printf "settings.gorush.dialect: there is no profile %s in settings.profiles, and none is built in" $profile) -}}
 {{- end -}}
 {{- $lease := include "wakupush.settingOr" (dict "root" . "group" "delivery" "field" "lease" "default" 120) | float64 -}}
 {{- $post := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "timeout" "default" 75) | float64 -}}

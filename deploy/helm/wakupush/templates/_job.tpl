@@ -32,6 +32,7 @@ containers:
     volumeMounts:
       - name: tmp
         mountPath: /tmp
+      {{- include "wakupush.settingsMount" . | nindent 6 }}
       {{- range $path, $_ := .claims }}
       - name: {{ base $path }}
         mountPath: {{ $path }}
@@ -42,6 +43,7 @@ containers:
       {{- end }}
 volumes:
   {{- include "wakupush.temporary" .temporary | nindent 2 }}
+  {{- include "wakupush.settingsVolume" . | nindent 2 }}
   {{- if .driver }}
   - name: spark
     configMap:

@@ -40,6 +40,23 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* The file of settings, if there is one, as a volume and where it is mounted: (dict "root" $ "settings" BOOLEAN). */}}
+{{- define "wakupush.settingsVolume" -}}
+{{- if and .settings .root.Values.settings.profiles }}
+- name: settings
+  configMap:
+    name: {{ include "wakupush.fullname" .root }}-settings-file
+{{- end }}
+{{- end }}
+
+{{- define "wakupush.settingsMount" -}}
+{{- if and .settings .root.Values.settings.profiles }}
+- name: settings
+  mountPath: /etc/wakupush
+  readOnly: true
+{{- end }}
+{{- end }}
+
 {{/* What is mounted at /tmp. Argument: its size, if not the usual one. */}}
 {{- define "wakupush.temporary" -}}
 - name: tmp

@@ -37,6 +37,7 @@ def delivery(number=1, **fields):
             "task_id": f"task-{number}",
             "trace_id": "trace",
             "seen": 0.0,
+            "expires_at": 0.0,
             "failure": Failure.RATE_LIMITED,
             **fields,
         }

@@ -1,4 +1,4 @@
-"""The notification that gorush gets for a delivery: every key, of each dialect, type and platform."""
+"""The notification that gorush gets for a delivery: every key, of each built-in profile, type and platform."""
 
 from itertools import product
 
@@ -8,7 +8,7 @@ from support import deciding, rows
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation
-from wakupush.server.delivery import attempt
+from wakupush.protocol.notification import PROFILES, notification
 
 MESSAGE, MENTION, JOIN, CONTACT = NotificationType
 PHONE = deciding.target().installation_id
@@ -42,7 +42,7 @@ LINKS = {
 }
 
 
-def posted(dialect, kind, platform):
+def posted(profile, kind, platform):
     delivery = rows.delivery(
         1,
         installation=Installation(HASH, b"i" * 16),
@@ -51,43 +51,44 @@ def posted(dialect, kind, platform):
         chat_id=CHAT,
         message=b"\1\2",
     )
-    return attempt._notification(dialect, delivery, deciding.target(platform)).to_json()
+    target = deciding.target(platform)
+    return notification(PROFILES[profile], delivery, target, deciding.IDENTITY, deciding.NOW).to_json()
 
 
-@pytest.mark.parametrize(("dialect", "kind"), list(product(DATA, NotificationType)))
-def test_android(dialect, kind):
-    assert posted(dialect, kind, Platform.ANDROID) == {
+@pytest.mark.parametrize(("profile", "kind"), list(product(DATA, NotificationType)))
+def test_android(profile, kind):
+    assert posted(profile, kind, Platform.ANDROID) == {
         "notif_id": "00" * 31 + "01-1",
         "tokens": ["token"],
         "platform": 2,
-        "message": TEXTS[dialect][kind],
-        "data": DATA[dialect],
+        "message": TEXTS[profile][kind],
+        "data": DATA[profile],
     }
 
 
-@pytest.mark.parametrize(("dialect", "kind"), list(product(["spec", "status-2024"], NotificationType)))
-def test_ios_with_text_and_data_alone(dialect, kind):
-    assert posted(dialect, kind, Platform.IOS) == {
+@pytest.mark.parametrize(("profile", "kind"), list(product(["spec", "status-2024"], NotificationType)))
+def test_ios_with_text_and_data_alone(profile, kind):
+    assert posted(profile, kind, Platform.IOS) == {
         "notif_id": "00" * 31 + "01-1",
         "tokens": ["token"],
         "platform": 1,
         "topic": "app",
         "collapse_id": "00" * 16,
-        "message": TEXTS[dialect][kind],
-        "data": DATA[dialect],
+        "message": TEXTS[profile][kind],
+        "data": DATA[profile],
     }
 
 
-@pytest.mark.parametrize(("dialect", "kind"), list(product(["status", "both"], NotificationType)))
-def test_ios_wakes_the_app_and_says_what_to_open(dialect, kind):
-    assert posted(dialect, kind, Platform.IOS) == {
+@pytest.mark.parametrize(("profile", "kind"), list(product(["status", "both"], NotificationType)))
+def test_ios_wakes_the_app_and_says_what_to_open(profile, kind):
+    assert posted(profile, kind, Platform.IOS) == {
         "notif_id": "00" * 31 + "01-1",
         "tokens": ["token"],
         "platform": 1,
         "topic": "app",
         "collapse_id": "00" * 16,
-        "message": TEXTS[dialect][kind],
-        "data": DATA[dialect] | {"deepLink": LINKS[kind]},
+        "message": TEXTS[profile][kind],
+        "data": DATA[profile] | {"deepLink": LINKS[kind]},
         "content_available": True,
         "sound": "default",
         "priority": "high",

@@ -32,6 +32,7 @@ def make(number, app_platform):
         task_id="",
         trace_id="",
         seen=0.0,
+        expires_at=0.0,
     )
     return Posting(
         delivery,

@@ -123,6 +123,7 @@ def test_an_admitted_item_becomes_a_delivery(device, platform):
         task_id=admission.delivery.task_id,
         trace_id=entry(1).trace_id,
         seen=NOW - 3,
+        expires_at=NOW + 7 * 86_400,
         address=address(joining),
     )
     pseudonyms = IDENTITY.pseudonyms(named)
@@ -141,9 +142,9 @@ def test_a_delivery_holds_what_fits_into_a_post(size):
     delivery = admission.delivery
     assert delivery.message == (large.message if size == 1 else b"")
     assert delivery.delivery_key == delivery_keys(large)[0], "the identity is that of the request as it came"
-    dialect = context(DISPATCH).settings.gorush.dialect
+    profile = context(DISPATCH).profiles.of("")
     whole = replace(delivery, message=large.message)
-    assert data(dialect, delivery, admission.target) == data(dialect, whole, admission.target)
+    assert data(profile, delivery, admission.target) == data(profile, whole, admission.target)
 
 
 def test_task_ids_depend_on_seed_and_delivery():

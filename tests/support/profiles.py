@@ -1,4 +1,4 @@
-"""What a dialect makes of a notification."""
+"""What the built-in profiles make of a notification."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from wakupush.model.registrations import Installation
 from wakupush.protocol import notification
 
 
-def data(dialect, *, key_hash, installation_id, chat_id, message, kind=NotificationType.MESSAGE, platform=Platform.IOS):
+def data(profile, *, key_hash, installation_id, chat_id, message, kind=NotificationType.MESSAGE, platform=Platform.IOS):
     """Return gorush's data of a notification."""
     delivery = rows.delivery(
         1,
@@ -19,4 +19,5 @@ def data(dialect, *, key_hash, installation_id, chat_id, message, kind=Notificat
         chat_id=chat_id,
         message=message,
     )
-    return notification.data(dialect, delivery, replace(deciding.target(platform), installation_id=installation_id))
+    profile = notification.PROFILES[profile]
+    return notification.data(profile, delivery, replace(deciding.target(platform), installation_id=installation_id))

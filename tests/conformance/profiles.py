@@ -3,7 +3,7 @@
 from pathlib import Path
 
 OF_2024 = "status-2024"
-#: By dialect, then by the type of notification.
+#: By profile, then by the type of notification.
 TEXTS = {
     OF_2024: {
         1: "You have a new message",
@@ -34,8 +34,8 @@ IOS_LINKS = {
 
 
 def of(directory: Path) -> str:
-    """Return the dialect of a set of vectors: what its profile.txt names, without one that of 2024."""
+    """Return the profile of a set of vectors: what its profile.txt names, without one that of 2024."""
     file = directory / "profile.txt"
-    dialect = file.read_text().strip() if file.exists() else OF_2024
-    assert dialect in TEXTS, f"{file} names {dialect}, which is none of {', '.join(TEXTS)}"
-    return dialect
+    profile = file.read_text().strip() if file.exists() else OF_2024
+    assert profile in TEXTS, f"{file} names {profile}, which is none of {', '.join(TEXTS)}"
+    return profile
