@@ -19,7 +19,9 @@ def of_publishing(settings: Settings) -> Series:
     """Return the series of publishing answers, for the workers and beat."""
     return {
         metrics.ANSWERS_FAILED: product(("refused", "unreachable")),
-        metrics.PUBLICATIONS: product(settings.waku.nodes, ("taken", "refused", "unreachable", "late")),
+        metrics.PUBLICATIONS: product(
+            settings.waku.nodes, ("taken", "refused", "unreachable", "not_published", "late")
+        ),
     }
 
 

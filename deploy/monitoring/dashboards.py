@@ -468,8 +468,24 @@ NODE = Dashboard(
                 Panel(
                     "Nodes left out for sending",
                     "short",
-                    (("max by (node, reason) (wakupush_node_fault{$n})", "{{node}} {{reason}}"),),
+                    (
+                        (
+                            "max by (node, pubsub_topic, reason) (wakupush_node_fault{$n})",
+                            "{{node}} {{pubsub_topic}} {{reason}}",
+                        ),
+                    ),
                     "1: unreachable, deaf (misses messages that others hear) or mute (no node hears its canaries).",
+                ),
+                Panel(
+                    "Relay peers",
+                    "short",
+                    (
+                        (
+                            "max by (node, pubsub_topic) (wakupush_node_relay_peers{$n})",
+                            "{{node}} {{pubsub_topic}}",
+                        ),
+                    ),
+                    "None on a shard: nothing arrives there. A nwaku tells only with --rest-admin.",
                 ),
                 Panel(
                     "Watched query topics",

@@ -74,10 +74,18 @@ ALERTS = (
     ),
     Alert(
         "WakupushNodeLeftOut",
-        "max by (namespace, node, reason) (wakupush_node_fault) == 1",
+        "max by (namespace, node, pubsub_topic, reason) (wakupush_node_fault) == 1",
         "2m",
         WARNING,
-        "Answers skip the Waku node {{ $labels.node }}: it is {{ $labels.reason }}.",
+        "Answers on the shard {{ $labels.pubsub_topic }} skip the Waku node {{ $labels.node }}:"
+        " it is {{ $labels.reason }}.",
+    ),
+    Alert(
+        "WakupushShardWithoutPeers",
+        "max by (namespace, node, pubsub_topic) (wakupush_node_relay_peers) == 0",
+        "10m",
+        WARNING,
+        "The Waku node {{ $labels.node }} has no relay peer on the shard {{ $labels.pubsub_topic }}.",
     ),
     Alert(
         "WakupushWatchedTopicsIncomplete",

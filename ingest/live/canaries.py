@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from threading import Event
 from typing import Final
 
@@ -32,7 +33,7 @@ CANARY_BYTES: Final = 300
 
 @dataclass(slots=True)
 class Canaries:
-    """Publishes canaries on every node, and writes into Redis which nodes are at fault."""
+    """Publishes canaries on every node, and writes into Redis which nodes are at fault on which shards."""
 
     nodes: Mapping[str, WakuNode]
     shards: tuple[str, ...]
@@ -41,7 +42,7 @@ class Canaries:
     stop: Event
     #: The content topic of all canaries of this process; it looks like any user's.
     topic: str = field(default_factory=lambda: content_topic(random.randbytes(8).hex()))
-    _faults: Mapping[str, NodeFault] = field(default_factory=dict)
+    _faults: Mapping[tuple[str, str], NodeFault] = field(default_factory=dict)
 
     def run(self) -> None:
         """Publish canaries and report faults until `stop` is set."""
@@ -80,21 +81,26 @@ class Canaries:
 
     def note_heard(self, node: str, shard: str, messages: Iterable[WakuMessage]) -> None:
         """Note which canaries are among the messages that a node had."""
-        canaries = [message_hash(shard, message) for message in messages if message.content_topic == self.topic]
+        canaries = [message_hash(shard, message) for message in messages if self.is_canary(message)]
         if canaries:
             self.hearing.note_canaries_heard(node, canaries)
+
+    def is_canary(self, message: WakuMessage) -> bool:
+        """Return whether a message is a canary of this process."""
+        return message.content_topic == self.topic
 
     def tell(self) -> None:
         """Report in logs, in metrics and in Redis which nodes are at fault now."""
         faults = self.hearing.faults()
-        for name in self.nodes:
-            fault, before = faults.get(name), self._faults.get(name)
+        for name, shard in product(self.nodes, self.shards):
+            fault, before = faults.get((name, shard)), self._faults.get((name, shard))
             for kind in NodeFault:
-                metrics.NODE_FAULT.labels(name, kind).set(kind is fault)
+                metrics.NODE_FAULT.labels(name, shard, kind).set(kind is fault)
             if fault is not before:
-                log.warning("node_left_out" if fault else "node_taken_in", node=name, fault=fault, before=before)
+                event = "node_left_out" if fault else "node_taken_in"
+                log.warning(event, node=name, pubsub_topic=shard, fault=fault, before=before)
         self._faults = faults
         try:
-            left_out.write(self.redis, faults)
+            left_out.write(self.redis, faults, self.shards)
         except RedisError as error:
             log.info("left_out_not_told", error=type(error).__name__)

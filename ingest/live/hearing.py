@@ -1,11 +1,12 @@
 """What each of several nodes hears: which misses other people's messages, and whose canaries no other node hears.
 
 It compares only messages for this server. Other people sent them; our own answers come back from a deaf node, too. The
-number of a node's peers proves nothing, so it is not used.
+number of a node's peers proves nothing, so it is not used. Each shard is judged by itself: a node may have peers on one
+and none on another.
 """
 
 import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
@@ -47,6 +48,7 @@ class Hearing:
     """Compares the messages that nodes hear. Its memory is bounded by `COMPARED_PER_SECOND` and `WINDOW_SECONDS`."""
 
     nodes: tuple[str, ...]
+    shards: tuple[str, ...]
     #: Monotonic seconds.
     now: Callable[[], float] = time.monotonic
     #: By message hash (32 bytes), the oldest first.
@@ -103,25 +105,28 @@ class Hearing:
                 if (sound := self._sounds.get(digest)) is not None and sound.source:
                     sound.nodes.add(node)
 
-    def faults(self) -> Mapping[str, NodeFault]:
-        """Return the faults of the nodes, by name."""
+    def faults(self) -> Mapping[tuple[str, str], NodeFault]:
+        """Return the faults of the nodes, by name and shard."""
         now = self.now()
         with self._lock:
             self._forget(now)
             sounds = [sound for sound in self._sounds.values() if sound.at <= now - SETTLED_SECONDS]
             since, last_reads = dict(self._read_since), dict(self._last_reads)
-        by_node = {
-            node: NodeFault.UNREACHABLE
+        silent = {
+            node
             for node in self.nodes
             if now - max((at for (of, _), at in last_reads.items() if of == node), default=-1e9) > SILENT_SECONDS
         }
-        answering = [node for node in self.nodes if node not in by_node]
-        by_node |= {node: NodeFault.DEAF for node in answering if _is_deaf(node, sounds, since)}
-        hearing = {node for node in answering if node not in by_node and _has_heard(node, sounds)}
-        by_node |= {
-            node: NodeFault.MUTE for node in answering if node not in by_node and _is_mute(node, sounds, hearing)
-        }
-        return by_node
+        answering = [node for node in self.nodes if node not in silent]
+        faults = {(node, shard): NodeFault.UNREACHABLE for node in silent for shard in self.shards}
+        for shard in self.shards:
+            on_shard = [sound for sound in sounds if sound.shard == shard]
+            deaf = {node for node in answering if _is_deaf(node, on_shard, since)}
+            faults |= {(node, shard): NodeFault.DEAF for node in deaf}
+            able = [node for node in answering if node not in deaf]
+            hearing = {node for node in able if _has_heard(node, on_shard)}
+            faults |= {(node, shard): NodeFault.MUTE for node in able if _is_mute(node, on_shard, hearing)}
+        return faults
 
     def _forget(self, now: float) -> None:
         while self._sounds and next(iter(self._sounds.values())).at < now - WINDOW_SECONDS:
@@ -129,13 +134,13 @@ class Hearing:
 
 
 def _is_deaf(node: str, sounds: Iterable[_Sound], read_since: Mapping[tuple[str, str], float]) -> bool:
-    """Return whether a node misses, on any shard, messages that others heard while it was read."""
-    reports: defaultdict[str, list[bool]] = defaultdict(list)
-    for sound in sounds:
-        of_others = not sound.source and sound.nodes - {node}
-        if of_others and read_since.get((node, sound.shard), sound.at + 1) <= sound.at:
-            reports[sound.shard].append(node in sound.nodes)
-    return any(_is_below(flags, LEAST_HEARD) for flags in reports.values())
+    """Return whether a node misses messages of a shard that others heard while it was read."""
+    flags = [
+        node in sound.nodes
+        for sound in sounds
+        if not sound.source and sound.nodes - {node} and read_since.get((node, sound.shard), sound.at + 1) <= sound.at
+    ]
+    return _is_below(flags, LEAST_HEARD)
 
 
 def _has_heard(node: str, sounds: Iterable[_Sound]) -> bool:
@@ -143,15 +148,10 @@ def _has_heard(node: str, sounds: Iterable[_Sound]) -> bool:
 
 
 def _is_mute(node: str, sounds: Iterable[_Sound], hearing: set[str]) -> bool:
-    """Return whether, on any shard, no other hearing node gets the messages that are published on a node."""
+    """Return whether no other node that hears a shard gets the messages that are published on a node."""
     listeners = hearing - {node}
-    if not listeners:
-        return False
-    reports: defaultdict[str, list[bool]] = defaultdict(list)
-    for sound in sounds:
-        if sound.source == node:
-            reports[sound.shard].append(not listeners.isdisjoint(sound.nodes))
-    return any(_is_below(flags, LEAST_CANARIES) for flags in reports.values())
+    flags = [not listeners.isdisjoint(sound.nodes) for sound in sounds if sound.source == node]
+    return bool(listeners) and _is_below(flags, LEAST_CANARIES)
 
 
 def _is_below(flags: list[bool], least: int) -> bool:

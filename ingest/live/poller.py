@@ -111,7 +111,8 @@ class Poller:
         if not batch.messages:
             return self.poll_interval
         metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(batch.messages))
-        metrics.LAST_MESSAGE.labels(self.name, self.pubsub_topic).set(now)
+        if self.canaries is None or not all(map(self.canaries.is_canary, batch.messages)):
+            metrics.LAST_MESSAGE.labels(self.name, self.pubsub_topic).set(now)
         result = self.enqueuer.enqueue(
             [
                 Entry(self.pubsub_topic, message_hash(self.pubsub_topic, message), now, message, live=True)

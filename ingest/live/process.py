@@ -10,6 +10,7 @@ from ingest.counters import of_enqueueing, of_live
 from ingest.enqueue import Enqueuer
 from ingest.live.canaries import Canaries
 from ingest.live.hearing import Hearing
+from ingest.live.peers import RelayPeers
 from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
 from wakupush.redis import watched
@@ -49,7 +50,7 @@ def run(settings: Settings) -> None:
     canaries = None
     if len(urls) > 1:
         publish_on = {name: WakuNode(url, timeout=PUBLISH_SECONDS) for name, url in urls.items()}
-        canaries = Canaries(publish_on, shards, Hearing(tuple(urls)), redis, stop)
+        canaries = Canaries(publish_on, shards, Hearing(tuple(urls), shards), redis, stop)
     pollers = []
     for name, url in urls.items():
         cache = Cache(settings.waku.cache_capacity)
@@ -57,7 +58,9 @@ def run(settings: Settings) -> None:
             node = WakuNode(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
             interval = settings.ingest.poll_interval
             pollers.append(Poller(name, node, enqueuer, shard, interval, stop, cache, canaries))
+    peers = RelayPeers({name: WakuNode(url, timeout=settings.waku.timeout) for name, url in urls.items()}, shards, stop)
     threads = [Thread(target=poller.run, name=f"{poller.name} {poller.pubsub_topic}") for poller in pollers]
+    threads.append(Thread(target=peers.run, name="relay peers"))
     if canaries is not None:
         threads.append(Thread(target=canaries.run, name="canaries"))
     port = None

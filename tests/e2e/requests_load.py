@@ -81,7 +81,7 @@ class Load:
 def clients_node(stack, log, port=None):
     """Run a node of the network that the server knows nothing of, a peer of all of its own; yield its URL."""
     # A node that has not joined a shard takes no message for it.
-    options = [*(f"--shard={each}" for each in SHARDS), *(f"--peer={each}" for each in stack.node_urls)]
+    options = [*(f"--shard={each}" for each in stack.shards), *(f"--peer={each}" for each in stack.node_urls)]
     with serving("waku", log, "--archive-window=any", *options, port=port) as (url, _):
         for each in stack.node_urls:
             httpx2.post(f"{each}/dev/peers", json={"url": url}).raise_for_status()

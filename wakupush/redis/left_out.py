@@ -1,4 +1,8 @@
-"""The Waku nodes that senders leave out: ingest writes it, every process that publishes reads it."""
+"""The Waku nodes that senders leave out, on single shards or on all: ingest writes it, processes that publish read it.
+
+The hash in Redis has a field for each node that is at fault on all shards, by its name, and one for each other shard on
+which a node is at fault, by name and shard.
+"""
 
 import time
 from collections.abc import Collection, Mapping
@@ -7,10 +11,13 @@ from typing import Final, cast
 
 import structlog
 from redis import Redis, RedisError
+from redis.typing import EncodableT, FieldT
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 KEY: Final = "wakupush:nodes:left_out"
+#: In place of a shard.
+ALL_SHARDS: Final = ""
 #: Seconds for which this holds unless it is written again. After that senders use all nodes.
 HOLDS_SECONDS: Final = 30
 #: Seconds for which a process that publishes keeps what it read.
@@ -18,7 +25,7 @@ EXCLUDED_SECONDS: Final = 2.0
 
 
 class NodeFault(StrEnum):
-    """Why ingest leaves a node out for sending. Ingest still polls it."""
+    """Why ingest leaves a node out for sending on a shard. Ingest still polls it."""
 
     #: It does not answer.
     UNREACHABLE = "unreachable"
@@ -28,28 +35,36 @@ class NodeFault(StrEnum):
     MUTE = "mute"
 
 
-def write(redis: Redis, faults: Mapping[str, NodeFault]) -> None:
-    """Write which nodes are at fault, by their names; no others are.
+def write(redis: Redis, faults: Mapping[tuple[str, str], NodeFault], shards: Collection[str]) -> None:
+    """Write which nodes are at fault on which shards, by name and shard; no others are.
+
+    Args:
+        shards: all that the server reads.
 
     Raises:
         RedisError: the previous value stays until it expires.
     """
+    fields: dict[FieldT, EncodableT] = {}
+    for (name, shard), fault in faults.items():
+        is_everywhere = all((name, each) in faults for each in shards)
+        fields[name if is_everywhere else f"{name} {shard}"] = fault.value
     with redis.pipeline(transaction=True) as pipeline:
         pipeline.delete(KEY)
-        if faults:
-            pipeline.hset(KEY, mapping={name: fault.value for name, fault in faults.items()})
+        if fields:
+            pipeline.hset(KEY, mapping=fields)
             pipeline.expire(KEY, HOLDS_SECONDS)
         pipeline.execute()
 
 
-def read(redis: Redis) -> dict[str, NodeFault]:
-    """Return which nodes are at fault, by their names.
+def read(redis: Redis) -> dict[tuple[str, str], NodeFault]:
+    """Return which nodes are at fault, by name and shard; that is `ALL_SHARDS` for a node that is so on all of them.
 
     Raises:
         RedisError: Redis failed, so this is not known.
     """
     faults = cast("dict[bytes, bytes]", redis.hgetall(KEY))
-    return {name.decode(): NodeFault(fault.decode()) for name, fault in faults.items()}
+    places = {field.decode().partition(" "): NodeFault(fault.decode()) for field, fault in faults.items()}
+    return {(name, shard): fault for (name, _, shard), fault in places.items()}
 
 
 class ExcludedNodes:
@@ -57,16 +72,16 @@ class ExcludedNodes:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._names: Collection[str] = ()
+        self._places: Collection[tuple[str, str]] = ()
         self._expires = 0.0
 
-    def names(self) -> Collection[str]:
-        """Return the names of the nodes, read within the last `EXCLUDED_SECONDS`; none while Redis fails."""
+    def names(self, shard: str) -> Collection[str]:
+        """Return the names of a shard's nodes, read within the last `EXCLUDED_SECONDS`; none while Redis fails."""
         if time.monotonic() >= self._expires:
             self._expires = time.monotonic() + EXCLUDED_SECONDS
             try:
-                self._names = read(self._redis)
+                self._places = read(self._redis)
             except RedisError as error:
-                self._names = ()
+                self._places = ()
                 log.info("left_out_not_read", error=type(error).__name__)
-        return self._names
+        return {name for name, which in self._places if which in {ALL_SHARDS, shard}}

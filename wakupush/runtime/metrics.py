@@ -41,13 +41,18 @@ LAST_POLL: Final = Gauge(
 )
 LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds",
-    "When a shard last had a message; before the first, when ingest started.",
+    "When a shard last had a message other than a canary; before the first, when ingest started.",
     ["node", "pubsub_topic"],
 )
 NODE_FAULT: Final = Gauge(
     "wakupush_node_fault",
-    "1 while answers skip a Waku node because it is unreachable, deaf or mute. Only with several nodes.",
-    ["node", "reason"],
+    "1 while answers on a shard skip a Waku node because it is unreachable, deaf or mute. Only with several nodes.",
+    ["node", "pubsub_topic", "reason"],
+)
+RELAY_PEERS: Final = Gauge(
+    "wakupush_node_relay_peers",
+    "Relay peers of a Waku node on a shard; NaN while the node does not say, as a nwaku without --rest-admin.",
+    ["node", "pubsub_topic"],
 )
 CANARIES: Final = Counter("wakupush_canaries", "Canaries that a Waku node took or refused.", ["node", "result"])
 WATCHED_COMPLETE: Final = Gauge(
@@ -172,7 +177,8 @@ ANSWERS_FAILED: Final = Counter(
 )
 PUBLICATIONS: Final = Counter(
     "wakupush_publications",
-    "Answers handed to a Waku node, by result: taken, refused, unreachable, or late if another node took it.",
+    "Answers handed to a Waku node, by result: taken, refused, unreachable, not_published if it reached nobody on the"
+    " shard, or late if another node took it.",
     ["node", "result"],
 )
 ANSWERS_EXPIRED: Final = Counter(

@@ -24,6 +24,13 @@ class PushedToNobody(NodeUnreachable):
     """
 
 
+class NotPublished(NodeUnreachable):
+    """The node says that it published a message to nobody: it is not subscribed to the shard, or has no peers there.
+
+    Try again, or on another node. A go-waku says so of a message that is too large, too. Other shards may work.
+    """
+
+
 class NodeBusy(NodeUnreachable):
     """The node limits the rate of requests: ask again, more slowly."""
 

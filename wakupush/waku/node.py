@@ -5,9 +5,10 @@ between the nodes.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any, Final
 
 from tenacity import (
     Retrying,
@@ -167,6 +168,47 @@ class WakuNode(NodeClient):
             case {"nodeHealth": str(state)}:
                 return NodeHealth(ready=state == "READY", state=printable(state))
         raise NodeUnreadable("the answer is not a node's health")
+
+    def relay_peers(self, pubsub_topics: Iterable[str]) -> dict[str, int]:
+        """Return how many relay peers the node has of each topic. A topic that it says nothing about is left out.
+
+        A nwaku tells with ``--rest-admin`` alone.
+
+        Raises:
+            NodeError: the node failed; its subclasses say how.
+        """
+        for path, count in _PEERS.items():
+            status, body = self._send(path)
+            if status != HTTPStatus.OK:
+                continue
+            try:
+                return count(parse(body) or [], pubsub_topics)
+            except (LookupError, TypeError, ValueError):
+                raise NodeUnreadable("the answer is no list of peers") from None
+        return {}
+
+
+def _count_nwaku(shards: list[Any], pubsub_topics: Iterable[str]) -> dict[str, int]:
+    """Return by topic how many relay peers there are; a nwaku lists the shards of its cluster by number."""
+    peers = {shard["shard"]: len(shard["peers"]) for shard in shards}
+    numbers = {topic: topic.rpartition("/")[2] for topic in pubsub_topics}
+    return {topic: peers.get(int(number), 0) for topic, number in numbers.items() if number.isdigit()}
+
+
+def _count_go_waku(peers: list[Any], pubsub_topics: Iterable[str]) -> dict[str, int]:
+    """Return by topic how many connected peers relay it; a go-waku lists the topics of each peer."""
+    topics = [peer["pubsubTopics"] or () for peer in peers if peer["connected"] and _relays(peer["protocols"])]
+    return {topic: sum(topic in of_peer for of_peer in topics) for topic in pubsub_topics}
+
+
+def _relays(protocols: Iterable[str]) -> bool:
+    return any(protocol.startswith("/vac/waku/relay/") for protocol in protocols)
+
+
+_PEERS: Final[dict[str, Callable[[Any, Iterable[str]], dict[str, int]]]] = {
+    "/admin/v1/peers/relay": _count_nwaku,
+    "/admin/v1/peers": _count_go_waku,
+}
 
 
 def publish_with_retry(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -20,7 +20,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.curl import curl_handle, keep_within
 from wakupush.waku.codec import encode_message
-from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotPublished
 from wakupush.waku.rest import check_published, messages_path
 
 #: Seconds after which publishing an answer has failed this time: its client waits 3 s.
@@ -31,7 +31,8 @@ MOST_WAIT: Final = 0.3
 NODES_AT_ONCE: Final = 2
 #: Seconds to wait for late nodes once some node has taken every message: the node that took it may be mute.
 LATE_SECONDS: Final = 1.0
-#: Times in a row that a node was late or unreachable, after which it rests; and seconds for which it does.
+#: Times in a row that a node was late or unreachable, or published to nobody on a shard, after which it rests, or does
+#: so on that shard; and seconds for which it does.
 MOST_FAILURES: Final = 2
 REST_SECONDS: Final = 5.0
 #: Bytes of an answer at most: it is "OK", or a short reason.
@@ -43,6 +44,8 @@ _LOOK_SECONDS: Final = 1.0
 #: Seconds in which more answers may come after one, to be read together: each look at all requests has its price.
 _GATHER_SECONDS: Final = 0.001
 
+#: In place of a shard.
+_ALL_SHARDS: Final = ""
 _NOT_BEGUN: Final = NodeUnreachable("it was not reached before")
 
 
@@ -53,7 +56,7 @@ class Publisher:
         urls: of the REST APIs, by the nodes' names. Proxies of the environment are not used.
         timeout: seconds for one request.
         connections: requests to a node at the same time at most, of each thread.
-        left_out: returns the names of nodes that nothing is to be published on, unless no others are left.
+        left_out: returns the names of nodes that nothing is to be published on for a shard, unless no others are left.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Publisher:
         *,
         timeout: float,
         connections: int,
-        left_out: Callable[[], Collection[str]] = tuple,
+        left_out: Callable[[str], Collection[str]] = lambda _shard: (),
     ) -> None:
         self._urls = {name: url.rstrip("/") for name, url in urls.items()}
         self._timeout = timeout
@@ -70,15 +73,17 @@ class Publisher:
         self._left_out = left_out
         # Of threads that publish at the same time each has its own.
         self._idle: list[_Requests] = []
-        #: By name: failures in a row, and until when it rests, in monotonic seconds.
-        self._failures: Counter[str] = Counter()
-        self._rests: dict[str, float] = {}
+        #: By name and shard, `_ALL_SHARDS` if it fails as a whole: failures in a row, and until when it rests, in
+        #: monotonic seconds.
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._rests: dict[tuple[str, str], float] = {}
 
     def publish(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
         """Publish messages side by side, and return the error of each; None if a node took it.
 
-        No further request is begun on a node that is unreachable. So a node that hangs delays this by at most the
-        time-outs of two messages, and by `LATE_SECONDS` if another node takes them all.
+        No further request is begun on a node that is unreachable, nor for a shard on which it publishes to nobody. So a
+        node that hangs delays this by at most the time-outs of two messages, and by `LATE_SECONDS` if another node
+        takes them all.
 
         Args:
             messages: each with its shard.
@@ -101,37 +106,48 @@ class Publisher:
         while self._idle:
             self._idle.pop().close()
 
-    def _choose_nodes(self) -> list[str]:
-        """Return the names of the nodes to publish on now."""
+    def _choose_nodes(self, shard: str) -> list[str]:
+        """Return the names of the nodes to publish on now for a shard."""
         names = list(self._urls)
         if len(names) > 1:
-            left_out, now = self._left_out(), time.monotonic()
+            left_out, now = self._left_out(shard), time.monotonic()
             names = [name for name in names if name not in left_out] or names
-            names = [name for name in names if self._rests.get(name, now) <= now] or names
+            names = [
+                name
+                for name in names
+                if all(self._rests.get((name, which), now) <= now for which in (_ALL_SHARDS, shard))
+            ] or names
         return random.sample(names, NODES_AT_ONCE) if len(names) > NODES_AT_ONCE else names
 
     def _post(self, messages: Sequence[tuple[str, WakuMessage]]) -> list[NodeError | None]:
+        names_by_shard = {shard: self._choose_nodes(shard) for shard in {shard for shard, _ in messages}}
+        positions = defaultdict(list)
+        for position, (shard, _) in enumerate(messages):
+            for name in names_by_shard[shard]:
+                positions[name].append((position, shard))
         requests = self._requests()
         try:
-            answers, came_to = requests.post(messages, self._choose_nodes())
+            answers, queues = requests.post(messages, positions)
         except BaseException:
             requests.close()  # nobody waits any more for the open requests
             raise
         self._idle.append(requests)
-        for name, results in came_to.items():
-            self._note(name, results)
+        for name, queue in queues.items():
+            self._note(name, queue)
         return answers
 
-    def _note(self, name: str, results: Counter[str]) -> None:
-        """Count the results of the requests to a node, and let the node rest if it fails."""
+    def _note(self, name: str, queue: _NodeRequests) -> None:
+        """Count the results of the requests to a node, and let the node rest if it fails, or a shard of it."""
+        results = queue.results
         for result, count in results.items():
             metrics.PUBLICATIONS.labels(name, result).inc(count)
-        if results["late"] or results["unreachable"]:
-            self._failures[name] += 1
-            if self._failures[name] >= MOST_FAILURES:
-                self._rests[name] = time.monotonic() + REST_SECONDS
-        elif results:
-            self._failures[name] = 0
+        is_failing = {shard: shard in queue.closed_shards for shard in queue.asked_shards}
+        if results:
+            is_failing[_ALL_SHARDS] = bool(results["late"] or results["unreachable"])
+        for shard, fails in is_failing.items():
+            self._failures[name, shard] = self._failures[name, shard] + 1 if fails else 0
+            if self._failures[name, shard] >= MOST_FAILURES:
+                self._rests[name, shard] = time.monotonic() + REST_SECONDS
 
     def _requests(self) -> _Requests:
         with suppress(IndexError):
@@ -142,33 +158,47 @@ class Publisher:
 class _NodeRequests:
     """The requests to one node."""
 
-    def __init__(self, url: str, handles: Sequence[pycurl.Curl], count: int) -> None:
+    def __init__(self, url: str, handles: Sequence[pycurl.Curl], positions: Sequence[tuple[int, str]]) -> None:
         self.url = url
         self.free = list(handles)
-        self.positions: Iterator[int] = iter(range(count))
+        #: Of messages, each with its shard.
+        self._positions = iter(positions)
         #: Whether it answered so far.
         self.is_reached = True
+        #: Shards for which it gave an answer, and those on which it published to nobody.
+        self.asked_shards: set[str] = set()
+        self.closed_shards: set[str] = set()
         self.results: Counter[str] = Counter()
 
     def next(self) -> int | None:
         """Return the position of the message that is to be begun now, None if none is."""
-        return next(self.positions, None) if self.free and self.is_reached else None
+        if not self.free or not self.is_reached:
+            return None
+        return next((position for position, shard in self._positions if shard not in self.closed_shards), None)
 
-    def note(self, handle: pycurl.Curl, outcome: NodeError | None) -> None:
+    def note(self, handle: pycurl.Curl, shard: str, outcome: NodeError | None) -> None:
         """Note the outcome of a request, whose handle is free again."""
         self.free.append(handle)
         self.results[_RESULTS.get(type(outcome), "unreachable")] += 1
-        self.is_reached = self.is_reached and not isinstance(outcome, NodeUnreachable)
+        if isinstance(outcome, NodeUnreachable) and not isinstance(outcome, NotPublished):
+            self.is_reached = False
+            return
+        self.asked_shards.add(shard)
+        if isinstance(outcome, NotPublished):
+            self.closed_shards.add(shard)
 
 
 class _Post:
     """Messages on their way to nodes."""
 
-    def __init__(self, messages: Sequence[tuple[str, WakuMessage]], queues: Sequence[_NodeRequests]) -> None:
+    def __init__(
+        self, messages: Sequence[tuple[str, WakuMessage]], queues: Sequence[_NodeRequests], nodes: Iterable[int]
+    ) -> None:
         self._messages = messages
         self._queues = queues
         self._answers: list[NodeError | None] = [_NOT_BEGUN] * len(messages)
-        #: By position: how many nodes refused a message.
+        #: By position: how many nodes were to get a message, and how many refused it.
+        self._nodes: Counter[int] = Counter(nodes)
         self._refusals: Counter[int] = Counter()
         self._bodies: dict[int, str] = {}
         self.under_way: dict[pycurl.Curl, tuple[_NodeRequests, int, bytearray]] = {}
@@ -193,7 +223,7 @@ class _Post:
         """Note how a request ended."""
         queue, position, answer = self.under_way.pop(handle)
         outcome = _outcome(handle, answer, error)
-        queue.note(handle, outcome)
+        queue.note(handle, self._messages[position][0], outcome)
         if outcome is None or self._answers[position] is not None:
             self._answers[position] = outcome
         if outcome is not None and not isinstance(outcome, NodeUnreachable):
@@ -219,7 +249,7 @@ class _Post:
     def answers(self) -> list[NodeError | None]:
         """Return the error of each message; None if some node took it."""
         for position, times in self._refusals.items():
-            if times < len(self._queues) and self._answers[position] is not None:
+            if times < self._nodes[position] and self._answers[position] is not None:
                 self._answers[position] = _NOT_BEGUN
         return self._answers
 
@@ -233,15 +263,22 @@ class _Requests:
         self._handles = {name: [curl_handle(timeout=timeout) for _ in range(connections)] for name in urls}
 
     def post(
-        self, messages: Sequence[tuple[str, WakuMessage]], names: Sequence[str]
-    ) -> tuple[list[NodeError | None], dict[str, Counter[str]]]:
-        """Post each message to each of these nodes.
+        self, messages: Sequence[tuple[str, WakuMessage]], positions: Mapping[str, Sequence[tuple[int, str]]]
+    ) -> tuple[list[NodeError | None], dict[str, _NodeRequests]]:
+        """Post messages to nodes.
+
+        Args:
+            messages: each with its shard.
+            positions: by the name of a node, those of the messages that it gets, each with its shard.
 
         Returns:
-            The error of each message, and by node the count of each result.
+            The error of each message, and by node what came of the requests.
         """
-        queues = {name: _NodeRequests(self._urls[name], self._handles[name], len(messages)) for name in names}
-        post = _Post(messages, list(queues.values()))
+        queues = {
+            name: _NodeRequests(self._urls[name], self._handles[name], of_node) for name, of_node in positions.items()
+        }
+        nodes = (position for of_node in positions.values() for position, _ in of_node)
+        post = _Post(messages, list(queues.values()), nodes)
         while True:
             for handle in post.begin():
                 self._multi.add_handle(handle)
@@ -263,7 +300,7 @@ class _Requests:
                 self._multi.select(post.patience())
                 if len(post.under_way) > 1:
                     time.sleep(_GATHER_SECONDS)
-        return post.answers(), {name: queue.results for name, queue in queues.items()}
+        return post.answers(), queues
 
     def close(self) -> None:
         """Close all connections, and give up open requests."""
@@ -275,7 +312,12 @@ class _Requests:
 
 
 #: The result of a request, as the metric calls it; "unreachable" for any other.
-_RESULTS: Final = {type(None): "taken", NodeRefused: "refused", NodeUnreadable: "refused"}
+_RESULTS: Final = {
+    type(None): "taken",
+    NodeRefused: "refused",
+    NodeUnreadable: "refused",
+    NotPublished: "not_published",
+}
 
 
 def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None) -> NodeError | None:

@@ -7,7 +7,7 @@ the nodes.
 from http import HTTPStatus
 from urllib.parse import quote
 
-from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable
+from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NotPublished
 
 #: Characters of a node's text to keep.
 TEXT_LIMIT = 200
@@ -32,11 +32,13 @@ def check_published(status: int, body: bytes) -> None:
     """Check the answer to a published message.
 
     Raises:
-        NodeUnreachable: try again.
+        NodeUnreachable: try again; `NotPublished`: on this shard it went to nobody.
         NodeRefused: this message will never be taken.
     """
     if status == HTTPStatus.BAD_REQUEST and _NWAKU_NOT_SUBSCRIBED in body:
-        raise NodeUnreachable("the node is not subscribed to the topic")
+        raise NotPublished("the node is not subscribed to the topic")
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR and not body:
+        raise NotPublished("the node is not subscribed to the topic, or has no peers there")
     check(status, body)
 
 

@@ -26,7 +26,7 @@ def _named(pattern: str) -> set[str]:
 OWN_SERVICE = "the node is its own service node"
 NO_PEERS = "the node never lacks peers"
 NOT_IMITATED = {
-    r"admin-(peers-.*|post-peer-bad)": "our code reads the list of peers alone",
+    r"admin-(peers-(B|connected|peer-gone)|post-peer-bad)": "our code reads the relay peers alone",
     r"auto-.*": "auto sharding is not built",
     r"light-.*": "the node has relay",
     r"lightpush-v3.*": "our code pushes by v1",
@@ -112,6 +112,7 @@ COMPARED_BELOW = {
     "version": "test_info_version_health_and_peers",
     "health": "test_info_version_health_and_peers",
     "admin-peers": "test_info_version_health_and_peers",
+    "admin-peers-relay": "test_relay_peers",
 }
 
 
@@ -285,6 +286,18 @@ def test_info_version_health_and_peers(serving: Serving) -> None:
         if name == "health":
             assert all(each in expected["protocolsHealth"] for each in value.pop("protocolsHealth"))
             assert value.items() <= expected.items()
+
+
+def test_relay_peers(serving: Serving) -> None:
+    client, _ = serving()
+    (_, *recorded) = recordings.load(AREA, "admin-peers-relay").answer
+    answer = client.get("/admin/v1/peers/relay").json()
+    assert [entry["shard"] for entry in answer] == [entry["shard"] for entry in recorded] == [32, 64]
+    for (peer,), (expected,) in zip([e["peers"] for e in answer], [e["peers"] for e in recorded], strict=True):
+        assert peer.keys() == expected.keys()
+        assert peer["shards"] == expected["shards"]
+    client.post("/dev/network", json={"lonelyShards": [SHARD]}).raise_for_status()
+    assert [len(entry["peers"]) for entry in client.get("/admin/v1/peers/relay").json()] == [0, 1]
 
 
 def _check(client: httpx2.Client, name: str) -> None:

@@ -9,7 +9,7 @@ from support import recordings
 from support.answering import serving
 from support.nwaku import AREA, SHARD
 from wakupush.model.waku_message import WakuMessage
-from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NotSubscribed
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import NodeHealth, NodeInfo, WakuNode
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
@@ -89,6 +89,25 @@ def test_health(name):
     state = states.get(name, "Disconnected")
     with answered(WakuNode, response(recording), info) as node:
         assert node.health() == NodeHealth(ready=state != "Disconnected", state=state)
+
+
+def test_relay_peers():
+    recording = recordings.load(AREA, "admin-peers-relay")
+    shards = [SHARD, "/waku/2/rs/16/64", "/waku/2/rs/16/0", "/waku/2/rs/16/1"]
+    with answered(WakuNode, response(recording)) as node:
+        assert node.relay_peers(shards) == dict(zip(shards, [1, 1, 0, 0], strict=True))
+
+
+@pytest.mark.parametrize("name", ["not-found", "light-relay-get"])
+def test_relay_peers_may_be_unknown(name):
+    with answered(WakuNode, response(recordings.load(AREA, name))) as node:
+        assert node.relay_peers([SHARD]) == {}
+
+
+@pytest.mark.parametrize("body", [b'[{"shard": 32}]', b"{}x", b'"x"', b'[["shard"]]'])
+def test_what_is_no_list_of_peers(body):
+    with answered(WakuNode, (200, body)) as node, pytest.raises(NodeUnreadable):
+        node.relay_peers([SHARD])
 
 
 def test_info():

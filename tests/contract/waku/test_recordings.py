@@ -18,10 +18,9 @@ MESSAGE = WakuMessage(payload=b"x", content_topic="/waku/1/0x1a2b3c4d/rfc26")
 #: Recordings of routes that this adapter does not use, by the beginning of their names.
 OTHER_ROUTES = {
     "_throughput-": "a table of measurements",
-    "admin-": "the admin API",
+    "admin-post-": "peers are the operator's",
     "auto-": "auto-sharding is fixed to cluster 1 in go-waku",
     "filter-": "light clients: test_light",
-    "light-admin-": "the admin API",
     "lightpush-": "light clients: test_light",
     "relay-unsubscribe": "a DELETE makes the node leave the shard: never called",
     "store-": "the Store has its own adapter",
@@ -107,7 +106,16 @@ def replaying():
 
 
 def test_every_recording_is_accounted_for():
-    covered = {*READS, *PUBLICATIONS, *SUBSCRIPTIONS, "health", "debug-info"}
+    covered = {
+        *READS,
+        *PUBLICATIONS,
+        *SUBSCRIPTIONS,
+        "health",
+        "debug-info",
+        "admin-peers",
+        "admin-peers-B",
+        "light-admin-peers",
+    }
     left = [name for name in names("") if name not in covered and not name.startswith(tuple(OTHER_ROUTES))]
     assert left == []
     assert all(names(prefix) for prefix in OTHER_ROUTES)
@@ -195,6 +203,18 @@ def test_info(replaying):
     node, requests = replaying("debug-info")
     assert node.info() == NodeInfo(body["enrUri"], tuple(body["listenAddresses"]))
     assert requests[0][1] == "/debug/v1/info"
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [("admin-peers", [1, 0, 0]), ("admin-peers-B", [1, 1, 0]), ("light-admin-peers", [0, 0, 0])]
+)
+def test_relay_peers(name, counts):
+    recorded = load(name)
+    shards = [SHARD, "/waku/2/rs/16/64", "/waku/2/rs/16/0"]
+    with serving() as server, WakuNode(server.url) as node:
+        server.answers = [(404, b"404 page not found\n"), (200, json.dumps(recorded["response"]["body"]).encode())]
+        assert node.relay_peers(shards) == dict(zip(shards, counts, strict=True))
+        assert [path for _, path, *_ in server.requests] == ["/admin/v1/peers/relay", recorded["request"]["path"]]
 
 
 def test_go_waku_health_ignores_its_health_route(replaying, monkeypatch):

@@ -18,6 +18,8 @@ from structlog.testing import capture_logs
 
 from ingest import enqueue
 from ingest.enqueue import Enqueuer, EnqueueResult
+from ingest.live.canaries import Canaries
+from ingest.live.hearing import Hearing
 from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
 from wakupush.devnet.parts.processes import wait_until
@@ -323,6 +325,24 @@ def test_full_cache_is_read_again_at_once(enqueuer):
         assert [one._turn(), other._turn(), one._turn(), other._turn(), one._turn()] == [0.05, 0.0, 0.0, 0.0, 0.05]
     assert count() == before + 3
     assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"] * 2  # one for each shard
+
+
+def test_own_canaries_do_not_end_a_silence(enqueuer, redis):
+    """They arrive from the server's other nodes, and prove no way to anybody else."""
+    shown = metrics.LAST_MESSAGE.labels("quiet", SHARD)
+    canaries = Canaries({}, (SHARD,), Hearing(("quiet",), (SHARD,)), redis, None)
+    read = [[entry(canaries.topic)], [entry(canaries.topic), entry()]]
+
+    class Node:
+        def read(self, _):
+            return RelayRead(tuple(each.message for each in read.pop(0)), 0)
+
+    poller = Poller("quiet", Node(), enqueuer, SHARD, 0.05, None, Cache(1000), canaries)
+    shown.set(1)
+    poller._turn()
+    assert shown._value.get() == 1
+    poller._turn()
+    assert shown._value.get() > time.time() - 60
 
 
 def test_enqueueing_recovers_after_a_redis_restart(enqueuer, redis_server):

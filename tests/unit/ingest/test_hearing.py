@@ -19,13 +19,16 @@ class Network:
     def __init__(self, *nodes, shards=(SHARD,)):
         self.clock = 1000.0
         self.nodes, self.shards = nodes, shards
-        self.hearing = Hearing(nodes, now=lambda: self.clock)
+        self.hearing = Hearing(nodes, shards, now=lambda: self.clock)
+        #: Nodes and shards on which these have no peers.
+        self.lonely = set()
         self.deaf, self.mute, self.down = set(), set(), set()
 
     def message(self, shard=SHARD, to=None):
         digest = os.urandom(32)
         for node in self.nodes:
-            if node not in self.deaf | self.down and (to is None or node in to):
+            is_cut = node in self.deaf | self.down or (node, shard) in self.lonely
+            if not is_cut and (to is None or node in to):
                 self.hearing.note_heard(node, shard, [digest])
 
     def canaries(self):
@@ -35,24 +38,34 @@ class Network:
             canary = os.urandom(32)
             self.hearing.note_canary(source, shard, canary)
             for node in self.nodes:
-                arrives = node == source or not (source in self.mute or node in self.deaf)
+                is_cut = not self.lonely.isdisjoint({(source, shard), (node, shard)})
+                arrives = node == source or not (source in self.mute or node in self.deaf or is_cut)
                 if arrives and node not in self.down:
                     self.hearing.note_canaries_heard(node, [canary])
 
     def run(self, seconds, *, messages=1):
-        """Let time pass, with so many messages a second for the server."""
+        """Let time pass, with so many messages a second for the server; return the faults of nodes."""
+        self.pass_time(seconds, messages=messages)
+        return self.faults()
+
+    def pass_time(self, seconds, *, messages=1):
         for second in range(seconds):
             for node, shard in itertools.product(self.nodes, self.shards):
                 if node in self.down:
                     self.hearing.note_failure(node, shard)
                 else:
                     self.hearing.note_read(node, shard)
-            for _ in range(messages):
-                self.message()
+            for _, shard in itertools.product(range(messages), self.shards):
+                self.message(shard)
             if second % 10 == 0:
                 self.canaries()
             self.clock += 1.0
-        return self.hearing.faults()
+
+    def faults(self):
+        """Return the faults of nodes, which have to be the same on all shards."""
+        faults = self.hearing.faults()
+        by_node = {node: {faults.get((node, shard)) for shard in self.shards} for node, _ in faults}
+        return {node: fault for node, (fault,) in by_node.items()}
 
 
 @pytest.mark.parametrize("nodes", [("a", "b"), NODES])
@@ -100,12 +113,22 @@ def test_three_nodes_need_only_canaries():
     assert network.run(120, messages=0) == {"b": NodeFault.MUTE}
 
 
+@pytest.mark.parametrize(("nodes", "fault"), [(("a", "b"), None), (NODES, NodeFault.MUTE)])
+def test_lonely_shard_leaves_the_others_in_use(nodes, fault):
+    """Without messages for us on the shard, of two nodes either may be the one without peers."""
+    network = Network(*nodes, shards=(SHARD, OTHER))
+    network.lonely.add(("b", OTHER))
+    for _ in range(90):
+        network.message(SHARD)
+        network.pass_time(1, messages=0)
+    assert network.hearing.faults() == ({("b", OTHER): fault} if fault else {})
+
+
 def test_a_node_may_be_deaf_on_one_shard_alone():
     network = Network("a", "b", shards=(SHARD, OTHER))
-    for _ in range(60):
-        network.message(OTHER, to={"a"})
-        network.run(1)
-    assert network.hearing.faults() == {"b": NodeFault.DEAF}
+    network.lonely.add(("b", OTHER))
+    network.pass_time(60)
+    assert network.hearing.faults() == {("b", OTHER): NodeFault.DEAF}
 
 
 def test_few_messages_prove_nothing():
@@ -124,7 +147,7 @@ def test_two_processes_on_one_cache_find_nobody_out():
     for number in range(90):
         network.message(to=[{"a", "b"}, {"a"}, {"b"}][number % 3])
         network.run(1, messages=0)
-    assert network.hearing.faults() == {}
+    assert network.faults() == {}
 
 
 def test_memory_of_hearing_is_bounded():

@@ -11,10 +11,11 @@ from support.answering import hang, serving
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.waku import publisher as module
-from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NodeUnreadable
+from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NodeUnreadable, NotPublished
 from wakupush.waku.publisher import Publisher
 
-SHARD = "/waku/2/rs/16/32"
+SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/0"
+LONELY = "%2F16%2F0"
 PATH = "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32"
 
 
@@ -264,10 +265,59 @@ def test_nodes_that_all_rest_are_asked_all_the_same(two):
     assert publisher.publish(messages(1)) == [None]
 
 
+NO_WAY = [(400, b"Node not subscribed to topic"), (500, b"")]
+
+
+def only(answer):
+    """Answer so on one shard; take everything else."""
+    return lambda handler: answer if LONELY in handler.path else (200, b"OK")
+
+
+def on_both_shards(count):
+    return [(shard, message) for pair in messages(count) for shard, message in (pair, (OTHER, pair[1]))]
+
+
+def shards_of(server):
+    return {path.rpartition("%2F")[2] for _, path, *_ in server.requests}
+
+
+@pytest.mark.parametrize("answer", NO_WAY, ids=["nwaku", "go-waku"])
+def test_one_dead_shard_does_not_stop_the_others(server, publisher, answer):
+    server.answers = [only(answer)]
+    errors = publisher.publish(on_both_shards(50))
+    assert errors[::2] == [None] * 50
+    assert {type(error) for error in errors[1::2]} <= {NotPublished, NodeUnreachable}
+    assert NotPublished in {type(error) for error in errors[1::2]}
+
+
+@pytest.mark.parametrize("answer", NO_WAY, ids=["nwaku", "go-waku"])
+def test_a_node_rests_on_its_dead_shard_alone(two, answer):
+    one, other, publisher = two
+    one.answers = [only(answer)]
+    for _ in range(module.MOST_FAILURES):
+        assert publisher.publish(on_both_shards(5)) == [None] * 10
+    one.requests.clear()
+    assert publisher.publish(on_both_shards(5)) == [None] * 10
+    assert shards_of(one) == {"32"}
+    assert shards_of(other) == {"32", "0"}
+
+
+def test_node_is_left_out_on_one_shard_alone():
+    with serving() as one, serving() as other:
+        urls = {"one": one.url, "other": other.url}
+        left_out = {OTHER: {"one"}, SHARD: set()}
+        publisher = Publisher(urls, timeout=2, connections=4, left_out=left_out.__getitem__)
+        assert publisher.publish(on_both_shards(3)) == [None] * 6
+        publisher.close()
+        assert (shards_of(one), shards_of(other)) == ({"32"}, {"32", "0"})
+
+
 @pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
 def test_left_out_node_is_only_a_last_resort(left_out, asked):
     with serving() as one, serving() as other:
-        publisher = Publisher({"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda: left_out)
+        publisher = Publisher(
+            {"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda _shard: left_out
+        )
         assert publisher.publish(messages(3)) == [None] * 3
         publisher.close()
         assert [bool(node.requests) for node in (one, other)] == asked

@@ -161,7 +161,7 @@ class GoWakuRest:
         return _answer("Non RLN healthcheck is not implemented", status=501)
 
     async def _peers(self, _: Request) -> Response:
-        return _answer([{**_PEER, "pubsubTopics": sorted(self._node.topics)}])
+        return _answer([{**_PEER, "pubsubTopics": sorted(self._node.topics - self._node.lonely_shards)}])
 
     async def _add_peer(self, _: Request) -> Response:
         return _failure()

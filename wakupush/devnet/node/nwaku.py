@@ -120,7 +120,7 @@ def node_app(
         try:
             body = json.loads(await request.body())
             messages = [message_from(message) for message in body["messages"]]
-            for message in messages if peers.hears else ():
+            for message in messages if peers.hears(body["pubsubTopic"]) else ():
                 node.publish(body["pubsubTopic"], message)
         except (ValueError, LookupError, TypeError, PublishRefusedError) as error:
             return text(error, 400)
@@ -157,6 +157,7 @@ class NwakuRest:
             Route("/store/v3/messages", self._store, methods=["GET"]),
             Route("/health", self._health, methods=["GET"]),
             Route("/admin/v1/peers", self._peers, methods=["GET"]),
+            Route("/admin/v1/peers/relay", self._relay_peers, methods=["GET"]),
             *(Route(path, self._info, methods=["GET"]) for path in ("/info", "/debug/v1/info")),
             *(Route(path, self._version, methods=["GET"]) for path in ("/version", "/debug/v1/version")),
         ]
@@ -222,8 +223,15 @@ class NwakuRest:
         return JSONResponse(_HEALTH)
 
     async def _peers(self, _: Request) -> Response:
-        shards = sorted(int(topic.rpartition("/")[2]) for topic in self._node.topics)
-        return JSONResponse([{**_PEER, "shards": shards}])
+        return JSONResponse([self._peer(self._node.topics)])
+
+    async def _relay_peers(self, _: Request) -> Response:
+        lonely, topics = self._node.lonely_shards, sorted(self._node.topics)
+        peer = {**self._peer(self._node.topics - lonely), "score": 0.0}
+        return JSONResponse([{"shard": _number(topic), "peers": [] if topic in lonely else [peer]} for topic in topics])
+
+    def _peer(self, topics: set[str]) -> dict[str, Any]:
+        return {**_PEER, "shards": sorted(map(_number, topics))}
 
     async def _info(self, _: Request) -> Response:
         return JSONResponse(INFO)
@@ -251,6 +259,10 @@ class ClosedConnections:
 
 async def _no_route(_request: Request, _: Exception) -> Response:
     return text("", 404)
+
+
+def _number(topic: str) -> int:
+    return int(topic.rpartition("/")[2])
 
 
 def _is_shard(topic: str) -> bool:

@@ -2,7 +2,8 @@
 
 =======================  ===================================================================================
 ``POST /dev/peers``      ``{"url": ...}``: hand everything to this node's ``/dev/messages`` too, from now on
-``POST /dev/network``    ``{"hears": false}`` makes it deaf to its peers, ``{"speaks": false}`` mute, true ends it
+``POST /dev/network``    ``{"hears": false}`` makes it deaf to its peers, ``{"speaks": false}`` mute, true ends it;
+                         ``{"lonelyShards": [...]}`` takes all its peers away on these shards, ``[]`` brings them back
 =======================  ===================================================================================
 """
 
@@ -23,10 +24,10 @@ class Peers:
     """The peers of a node."""
 
     def __init__(self, node: DevelopmentNode) -> None:
+        self._node = node
         self._urls: list[str] = list(node.settings.peers)
         self._speaks = True
-        #: Whether messages arrive that peers relay.
-        self.hears = True
+        self._hears = True
         self._tasks: set[asyncio.Task[None]] = set()
         #: By the URL of a peer: first the messages that are on their way there, then those that wait.
         self._queues: dict[str, list[tuple[str, WakuMessage]]] = {}
@@ -42,9 +43,14 @@ class Peers:
 
     async def _cut(self, request: Request) -> Response:
         switches = await request.json()
-        self.hears = switches.get("hears", self.hears)
+        self._hears = switches.get("hears", self._hears)
         self._speaks = switches.get("speaks", self._speaks)
-        return JSONResponse({"hears": self.hears, "speaks": self._speaks})
+        self._node.lonely_shards = set(switches.get("lonelyShards", self._node.lonely_shards))
+        return JSONResponse({"hears": self._hears, "speaks": self._speaks})
+
+    def hears(self, pubsub_topic: str) -> bool:
+        """Return whether messages of a topic arrive that peers relay."""
+        return self._hears and pubsub_topic not in self._node.lonely_shards
 
     async def _add(self, request: Request) -> Response:
         url = (await request.json())["url"]
@@ -53,7 +59,7 @@ class Peers:
         return JSONResponse(self._urls)
 
     def _forward(self, pubsub_topic: str, message: WakuMessage) -> None:
-        for url in self._urls if self._speaks else ():
+        for url in self._urls if self._speaks and pubsub_topic not in self._node.lonely_shards else ():
             queue = self._queues.setdefault(url, [])
             queue.append((pubsub_topic, message))
             if len(queue) == 1:

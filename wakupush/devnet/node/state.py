@@ -255,6 +255,8 @@ class DevelopmentNode:
         self.log = EventLog(file=self.settings.log_file)
         #: Hands each new message to other nodes.
         self.forward: Callable[[str, WakuMessage], None] = lambda _topic, _message: None
+        #: Shards on which it has no relay peers.
+        self.lonely_shards: set[str] = set()
         self.counters: Counter[str] = Counter(dict.fromkeys(_COUNTERS, 0))
         self._begin()
 

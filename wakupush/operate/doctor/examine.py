@@ -34,6 +34,8 @@ PATIENCE = 5.0
 MOST_SKEW = 5.0
 #: Devices without an app whose topics are read.
 MOST_DEVICES = 100
+#: Seconds without a message after which a shard counts as silent.
+SILENT_SECONDS = 3600
 #: How many rights of a login are listed at most.
 MOST_RIGHTS = 5
 
@@ -69,15 +71,16 @@ def _identity(settings: Settings) -> Iterator[Finding]:
 
 def _nodes(settings: Settings) -> Iterator[Finding]:
     for name, url in settings.waku.nodes.items():
-        yield from _node(f"Waku node {name}", url)
+        yield from _node(f"Waku node {name}", url, settings.waku.shards)
     if len(settings.waku.nodes) > 1:
         yield from _left_out(settings)
 
 
-def _node(part: str, url: str) -> Iterator[Finding]:
+def _node(part: str, url: str, shards: tuple[str, ...]) -> Iterator[Finding]:
     try:
         with WakuNode(url, timeout=PATIENCE) as node:
             health = node.health()
+            yield from _relay_peers(part, node, shards)
     except NodeError as error:
         yield Finding(Level.FAULT, part, f"no Waku node answers there ({type(error).__name__}): is --rest on?")
         return
@@ -93,6 +96,21 @@ def _node(part: str, url: str) -> Iterator[Finding]:
             yield Finding(Level.WARNING, part, "it answers with a date that is none: see that its clock is right")
 
 
+def _relay_peers(part: str, node: WakuNode, shards: tuple[str, ...]) -> Iterator[Finding]:
+    try:
+        counts = node.relay_peers(shards)
+    except NodeError:
+        counts = {}
+    if not counts:
+        yield Finding(Level.OK, part, "it does not say which relay peers it has; a nwaku needs --rest-admin for that")
+    for shard, count in counts.items():
+        if count:
+            yield Finding(Level.OK, part, f"it has relay peers on the shard {shard}: {count}")
+        else:
+            text = f"it has no relay peer on the shard {shard}: do its peers serve that shard?"
+            yield Finding(Level.WARNING, part, text)
+
+
 #: Advice about a node that ingest has left out.
 _NODE_ADVICE = {
     NodeFault.UNREACHABLE: "ingest cannot read it: look at its log, and at the network between",
@@ -104,17 +122,18 @@ _NODE_ADVICE = {
 def _left_out(settings: Settings) -> Iterator[Finding]:
     """Report the nodes that ingest leaves out. A Redis that fails is reported by its own check."""
     with suppress(SettingsError, RedisError), open_redis(settings.redis) as redis:
-        for name, fault in sorted(left_out.read(redis).items()):
-            yield Finding(Level.WARNING, f"Waku node {name}", f"left out for sending ({fault}): {_NODE_ADVICE[fault]}")
+        for (name, shard), fault in sorted(left_out.read(redis).items()):
+            where = f" on the shard {shard}" if shard else ""
+            text = f"left out for sending{where} ({fault}): {_NODE_ADVICE[fault]}"
+            yield Finding(Level.WARNING, f"Waku node {name}", text)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
     part = "Store"
-    at = int(time.time()) * 10**9
     for name, url in settings.stores.items():
         try:
             with Store(url, timeout=PATIENCE) as store:
-                list(store.walk(Query(pubsub_topic=settings.waku.shards[0], start=at, end=at), with_messages=False))
+                silent = [shard for shard in settings.waku.shards if _is_silent(store, shard)]
         except NodeError as error:
             yield Finding(
                 Level.WARNING,
@@ -124,6 +143,21 @@ def _store(settings: Settings) -> Iterator[Finding]:
             )
         else:
             yield Finding(Level.OK, part, f"{name} can be walked by ingest reconcile")
+            for shard in silent:
+                text = f"{name} got no message on the shard {shard} for an hour: does anybody use it, and do its peers?"
+                yield Finding(Level.WARNING, part, text)
+
+
+def _is_silent(store: Store, shard: str) -> bool:
+    """Return whether a Store has no message of the last hour on a shard.
+
+    Raises:
+        NodeError: the Store failed.
+    """
+    now = time.time_ns()
+    query = Query(pubsub_topic=shard, start=now - SILENT_SECONDS * 10**9, end=now)
+    page = next(store.walk(query, with_messages=False), None)
+    return page is None or not page.messages
 
 
 #: Lines that gorush's configuration must contain, and why.

@@ -1,0 +1,37 @@
+"""The nodes that senders leave out, in a real Redis."""
+
+import pytest
+from redis import Redis
+
+from wakupush.redis import left_out
+from wakupush.redis.left_out import ALL_SHARDS, ExcludedNodes, NodeFault
+
+SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/0"
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        redis.delete(left_out.KEY)
+        yield redis
+
+
+def test_a_node_is_left_out_on_single_shards_or_on_all(redis):
+    faults = {
+        ("a:1", SHARD): NodeFault.MUTE,
+        ("a:1", OTHER): NodeFault.DEAF,
+        ("b:1/path", OTHER): NodeFault.DEAF,
+    }
+    left_out.write(redis, faults, (SHARD, OTHER))
+    read = left_out.read(redis)
+    assert read.keys() == {("a:1", ALL_SHARDS), ("b:1/path", OTHER)}
+    assert read["b:1/path", OTHER] is NodeFault.DEAF
+    excluded = ExcludedNodes(redis)
+    assert [excluded.names(shard) for shard in (SHARD, OTHER)] == [{"a:1"}, {"a:1", "b:1/path"}]
+    left_out.write(redis, {}, (SHARD, OTHER))
+    assert left_out.read(redis) == {}
+
+
+def test_nodes_of_an_older_ingest_are_left_out_on_all_shards(redis):
+    redis.hset(left_out.KEY, "a:1", "deaf")
+    assert ExcludedNodes(redis).names(OTHER) == {"a:1"}
