@@ -102,11 +102,11 @@ async def asked_while(stack, light, stop, times):
             return asked, took
 
 
-async def notify(sender, *recipients, kind=NotificationType.MESSAGE, **fields):
+async def notify(sender, *recipients, kind=NotificationType.MESSAGE, chat_id="a chat", **fields):
     targets = await sender.notify(
         [Recipient(user=each if not isinstance(each, Client) else key(each), **fields) for each in recipients],
         message_id=os.urandom(32),
-        chat_id="a chat",
+        chat_id=chat_id,
         kind=kind,
     )
     return [target.result for target in targets]

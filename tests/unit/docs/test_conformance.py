@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from conformance import deviations
+from conformance import deviations, sets
 from wakupush.model.failures import BY_LABEL
 from wakupush.runtime.settings import LimitSettings, Settings
 
@@ -31,9 +31,16 @@ DEVIATIONS = table("steps", "what they send", "ours", "why")
 LIMITS = table("limit", "default", "failure", "answer", "shown by")
 
 
+SCENARIOS = {
+    path.stem.removeprefix("scenario_"): path
+    for directory in (sets.OF_2024, sets.OF_2026)
+    for path in directory.glob("scenario_*.json")
+}
+
+
 @cache
 def scenario(name):
-    return json.loads((ROOT / "tests" / "vectors" / f"scenario_{name}.json").read_text())["steps"]
+    return json.loads(SCENARIOS[name].read_text())["steps"]
 
 
 @pytest.mark.parametrize("step", sorted(set(re.findall(r"test_step\[(\w+-\w+)\]", TEXT))))
@@ -44,9 +51,7 @@ def test_step_exists(step):
 
 def test_results_are_of_these_scenarios():
     *rows, total = [[row[0].strip("`"), *map(int, row[1:])] for row in RESULTS]
-    assert {row[0] for row in rows} == {
-        path.stem.removeprefix("scenario_") for path in (ROOT / "tests" / "vectors").glob("scenario_*.json")
-    }
+    assert {row[0] for row in rows} == SCENARIOS.keys()
     for name, steps, exact, specified, deviating in rows:
         assert steps == exact + specified + deviating == len(scenario(name))
         assert specified == sum(step["spec_expect"] is not None for step in scenario(name))
