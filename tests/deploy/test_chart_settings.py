@@ -116,6 +116,7 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert dispatch.gorush.dialect == "example"
     # Every process knows the profile; otherwise it would not start.
     assert {name for name, settings in found.items() if "example" in settings.profiles} == found.keys() - {"migrate"}
+    assert list(dispatch.gorush_of("nightly").instances) == ["gorush-nightly:8088"]
     assert dispatch.profiles["example"].mention.text == "You were mentioned"
     assert dispatch.profiles["example"].mention.data_only == ("android",)
     assert dispatch.profiles["example"].message.badge is True

@@ -36,16 +36,13 @@ def _store() -> RowTable[DeadLetter, Selection]:
     return dead_letters
 
 
-def _select(
-    *, reason: str | None, app_name: str | None, choice: str | None, since: datetime | None, until: datetime | None
-) -> Selection:
+def _select(*, reason: str | None, choice: str | None, since: datetime | None, until: datetime | None) -> Selection:
     from wakupush.model.dead_letters import Selection
     from wakupush.model.platforms import Platform
     from wakupush.operate.dead_letters import failure_of
 
     return Selection(
         reason=failure_of(reason) if reason else None,
-        app=app_name,
         platform=next((platform for platform in Platform if platform.label == choice), None),
         since=since,
         until=until,
@@ -97,7 +94,6 @@ app = group(
         key="delivery key",
         keys="delivery keys",
         options={
-            "app_name": Annotated[str | None, typer.Option("--app", help="Only those of this app.", metavar="NAME")],
             "choice": Annotated[PlatformName | None, typer.Option("--platform", help="Only those of this platform.")],
             "reason": Annotated[
                 str | None, typer.Option(help="Only those that ended with this failure.", metavar="FAILURE")

@@ -17,7 +17,6 @@ class Selection:
 
     keys: list[bytes] | None = None
     reason: Failure | None = None
-    app: str | None = None
     platform: Platform | None = None
     #: They ended between these times, both included.
     since: datetime | None = None

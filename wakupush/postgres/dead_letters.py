@@ -139,7 +139,6 @@ def compose(
     parameters: dict[str, dict[str, Any]] = {
         "of_keys": {"keys": selection.keys},
         "of_reason": {"reason": selection.reason and selection.reason.label},
-        "of_app": {"app": selection.app},
         "of_platform": {"platform": selection.platform},
         "since": {"since": selection.since},
         "until": {"until": selection.until},

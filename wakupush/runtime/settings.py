@@ -234,7 +234,8 @@ class GorushSettings(Group):
     timeout: Seconds = 75.0
     """Seconds after which the outcome of a post is unknown; giving up earlier would double pushes."""
     concurrency: Count = 16
-    """Posts that one worker process keeps open at the same time; when no slot is free, deliveries wait as rows."""
+    """Posts that one worker process keeps open at the same time, in equal shares for each app and platform, at least
+    one; when no slot is free, deliveries wait as rows."""
     feedback_secret: FeedbackSecret | None = None
     """Secret that gorush sends as `X-Wakupush-Secret` with its feedback: 16 or more visible ASCII characters, no
     colon."""
@@ -262,9 +263,10 @@ class AppSettings(Group):
     """
 
     topics: Annotated[tuple[Topic, ...], NoDecode, _FROM_JSON] = ()
-    """Bundle ids whose devices belong to the app, as a JSON list. No other app may list them."""
+    """Bundle ids of the app NAME, in full, as a JSON list: devices that register with one belong to the app. No other
+    app may list them."""
     firebase: bool = False
-    """Whether Firebase devices belong to it whose topic no app lists. At most one app has this."""
+    """Whether Firebase devices belong to it that no app takes by the topic. At most one app has this."""
     profile: str | None = None
     """Its profile; default: `WAKUPUSH_GORUSH__DIALECT`."""
     gorush_urls: Annotated[tuple[HttpUrl, ...], NoDecode, BeforeValidator(_split)] = ()
@@ -504,7 +506,7 @@ class Settings(BaseSettings):
     postgres: PostgresSettings = PostgresSettings()
     gorush: GorushSettings = GorushSettings()
     apps: dict[AppName, AppSettings] = Field(default={})
-    """The apps that the server tells apart, by their names; see `AppSettings`."""
+    """The apps that the server tells apart, by their names."""
     ingest: IngestSettings = IngestSettings()
     reconcile: ReconcileSettings = ReconcileSettings()
     worker: WorkerSettings = WorkerSettings()

@@ -182,7 +182,7 @@ def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
     assert whole["wakupush_exporter_up", "redis"] == whole["wakupush_exporter_up", "postgres"] == 1
     assert whole["wakupush_queue_messages", "dispatch"] == 5
     assert 7 <= whole["wakupush_queue_oldest_seconds", "dispatch"] < 20
-    assert whole["wakupush_deliveries_due", "ios"] == 0
+    assert whole["wakupush_deliveries_due", "", "ios"] == 0
     assert len({name for name, *_ in whole}) == 11
     nowhere = "127.0.0.1:1"
     no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})

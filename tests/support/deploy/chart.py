@@ -14,7 +14,7 @@ import yaml
 
 from support.attribute_docstrings import attribute_docstrings
 from wakupush.runtime.profiles import BUILT_IN, ContentTable, ProfileTable
-from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import AppSettings, Settings
 
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
@@ -105,6 +105,9 @@ def settings_schema() -> dict:
         if name == "profiles":
             properties[name] = _profiles_schema(schema["$defs"])
             continue
+        if name == "apps":
+            properties[name] = _apps_schema(schema["$defs"]["AppSettings"])
+            continue
         if "$ref" in field:
             group = schema["$defs"][field["$ref"].rpartition("/")[2]]
             inner_meanings = attribute_docstrings(Settings.model_fields[name].annotation)
@@ -118,6 +121,17 @@ def settings_schema() -> dict:
         else:
             properties[name] = _plain(field, meanings[name])
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _apps_schema(app: dict) -> dict:
+    """The JSON schema of apps, by their names; the secret of each is in `secrets`."""
+    meanings = attribute_docstrings(AppSettings)
+    fields = {
+        each: _plain(value, meanings[each]) for each, value in app["properties"].items() if each != "feedback_secret"
+    }
+    names = {"pattern": "^[a-z0-9]+(_[a-z0-9]+)*$"}
+    table = {"type": "object", "additionalProperties": False, "properties": fields}
+    return {"type": "object", "propertyNames": names, "additionalProperties": table}
 
 
 def _profiles_schema(tables: dict) -> dict:

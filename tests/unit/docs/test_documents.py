@@ -42,11 +42,13 @@ def settings_table() -> Iterator[Row]:
     yield "variable", "default", "meaning"
     meanings = attribute_docstrings(settings.Settings)
     for name, field in settings.Settings.model_fields.items():
-        group = field.annotation
+        group, place = field.annotation, (name,)
+        if name == "apps":
+            group, place = settings.AppSettings, (name, "NAME")
         if inspect.isclass(group) and issubclass(group, settings.Group):
             inner_meanings = attribute_docstrings(group)
             for inner, each in group.model_fields.items():
-                yield _variable(name, inner), _default(each), inner_meanings.get(inner, "")
+                yield _variable(*place, inner), _default(each), inner_meanings.get(inner, "")
         else:
             yield _variable(name), _default(field), meanings[name]
 

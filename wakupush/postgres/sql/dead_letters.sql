@@ -41,9 +41,6 @@ AND delivery_key = ANY (%(keys)b)
 -- name: of_reason
 AND failure = %(reason)s
 
--- name: of_app
-AND app = %(app)s
-
 -- name: of_platform
 AND platform = %(platform)s
 

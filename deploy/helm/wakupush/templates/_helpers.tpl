@@ -163,10 +163,10 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_HTTP_PORT" 9100 "WAKUPUSH_FEEDBACK__HTTP_PORT" 9100 -}}
 {{- $_ := set $variables "WAKUPUSH_GORUSH__URL" (ternary (toJson .Values.gorush.urls) (include "wakupush.gorushUrl" .) (not (empty .Values.gorush.urls))) -}}
 {{- $_ := set $variables "WAKUPUSH_WAKU__URL" (include "wakupush.nodeUrls" .) -}}
-{{- if .Values.settings.profiles -}}
+{{- if include "wakupush.settingsFile" . -}}
 {{- $_ := set $variables "WAKUPUSH_CONFIG" "/etc/wakupush/settings.toml" -}}
 {{- end -}}
-{{- range $group, $fields := omit .Values.settings "profiles" -}}
+{{- range $group, $fields := omit .Values.settings "profiles" "apps" -}}
 {{- if kindIs "map" $fields -}}
 {{- range $field, $value := $fields -}}
 {{- $_ := set $variables (printf "WAKUPUSH_%s__%s" (upper $group) (upper $field)) (include "wakupush.setting" $value) -}}
@@ -180,8 +180,8 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 
 {{/* The file of settings: what no variable can say. */}}
 {{- define "wakupush.settingsFile" -}}
-{{- with .Values.settings.profiles -}}
-{{ toToml (dict "profiles" .) }}
+{{- with pick .Values.settings "profiles" "apps" -}}
+{{ toToml . }}
 {{- end -}}
 {{- end }}
 

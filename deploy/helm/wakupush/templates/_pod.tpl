@@ -42,7 +42,7 @@ topologySpreadConstraints:
 
 {{/* The file of settings, if there is one, as a volume and where it is mounted: (dict "root" $ "settings" BOOLEAN). */}}
 {{- define "wakupush.settingsVolume" -}}
-{{- if and .settings .root.Values.settings.profiles }}
+{{- if and .settings (include "wakupush.settingsFile" .root) }}
 - name: settings
   configMap:
     name: {{ include "wakupush.fullname" .root }}-settings-file
@@ -50,7 +50,7 @@ topologySpreadConstraints:
 {{- end }}
 
 {{- define "wakupush.settingsMount" -}}
-{{- if and .settings .root.Values.settings.profiles }}
+{{- if and .settings (include "wakupush.settingsFile" .root) }}
 - name: settings
   mountPath: /etc/wakupush
   readOnly: true

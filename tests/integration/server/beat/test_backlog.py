@@ -60,9 +60,8 @@ def resources(dsn, redis_server, redis, node):
 
 def plan(connection, platform=None):
     """Return the nodes of the plan of a claim, as it ran; or those of the look for platforms of which any is due."""
-    parameters = {"platform": platform, "limit": 200, "seconds": 60, "lease_lost": "lease_lost"}
-    parameters["platforms"] = list(Platform)
-    explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["claim" if platform else "platforms"]
+    parameters = {"app": "", "platform": platform, "limit": 200, "seconds": 60, "lease_lost": "lease_lost"}
+    explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["claim" if platform else "app_platforms"]
     with connection.transaction(force_rollback=True):
         [[[result]]] = connection.execute(explain, parameters).fetchall()
     nodes = [result["Plan"]]
@@ -74,7 +73,7 @@ def plan(connection, platform=None):
 def assert_reads_one_row_of_each_index(nodes):
     """Of a look for platforms with due deliveries: it must not depend on how many there are, nor on their attempts."""
     read = {node["Index Name"]: node["Actual Rows"] for node in nodes if "Index Name" in node}
-    assert set(read) == {"deliveries_due", "deliveries_lapsed"}
+    assert set(read) == {"deliveries_app_due", "deliveries_app_lapsed"}
     assert max(read.values()) == 1
     assert sum(node.get("Rows Removed by Filter", 0) for node in nodes if "Index Name" in node) == 0
 
@@ -87,11 +86,11 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
         for platform in Platform:
             nodes = plan(connection, platform)
             scans = {node["Index Name"] for node in nodes if node["Node Type"] == "Index Scan"}
-            assert {"deliveries_due", "deliveries_first", "deliveries_lapsed", "deliveries_pkey"} <= scans
+            assert {"deliveries_app_due", "deliveries_app_first", "deliveries_app_lapsed", "deliveries_pkey"} <= scans
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             # Nothing is read that is not claimed, whatever the other platform has.
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
-            read = [node["Actual Rows"] for node in nodes if node.get("Index Name") == "deliveries_due"]
+            read = [node["Actual Rows"] for node in nodes if node.get("Index Name") == "deliveries_app_due"]
             assert [int(rows) for rows in read] == [200]
 
             # The same holds where an outage left as many that were never attempted.
@@ -102,7 +101,7 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
             read = {node["Index Name"]: int(node["Actual Rows"]) for node in nodes if "Index Name" in node}
-            assert (read["deliveries_first"], read["deliveries_due"]) == (200, 0)
+            assert (read["deliveries_app_first"], read["deliveries_app_due"]) == (200, 0)
 
     claimed = [claim_due(resources) for _ in range(20)]
     assert claimed == [4 * BATCH, *[0] * 19]
