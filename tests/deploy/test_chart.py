@@ -233,7 +233,6 @@ def test_the_cluster_rehearsal_can_run_these_pods(name):
         [container] = spec["containers"]
         assert {key for source in container.get("envFrom", []) for key in source} <= {"configMapRef"}
         assert {key for variable in container["env"] for key in variable.get("valueFrom", {})} <= {"secretKeyRef"}
-        assert {key for volume in spec["volumes"] for key in volume} <= {"name", "emptyDir", "secret"}
-        secrets = {volume["name"] for volume in spec["volumes"] if "secret" in volume}
-        mounts = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in secrets]
+        assert {key for volume in spec["volumes"] for key in volume} <= {"name", "emptyDir", "secret", "configMap"}
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] != "tmp"]
         assert all(path.startswith("/run/") for path in mounts)

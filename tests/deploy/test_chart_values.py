@@ -39,7 +39,7 @@ REFUSED = {
         "settings.gorush.dialect: there is no profile french",
     ),
     "a profile of a name that is none": ("settings.profiles.French.text=x", "/settings/profiles"),
-    "a profile that is built in": ("settings.profiles.spec.text=x", "/settings/profiles"),
+    "a profile that is built in": ("settings.profiles.spec.text=x", "/settings/profiles/spec"),
     "a profile with an unknown key": ("settings.profiles.mine.txt=x", "/settings/profiles/mine"),
     "a profile of a wrong type": ("settings.profiles.mine.mention.badge=yes", "/settings/profiles/mine/mention/badge"),
     "latest": ("image.tag=latest", "/image/tag"),

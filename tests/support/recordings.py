@@ -41,7 +41,7 @@ class Recording:
 
 
 def names(area: str) -> set[str]:
-    """Return the names of all recordings of ``gorush``, ``gorush/fields``, ``waku-rest`` or ``nwaku-rest``."""
+    """Return the names of all recordings of ``gorush``, ``gorush-fields``, ``waku-rest`` or ``nwaku-rest``."""
     return {path.stem for path in (_ROOT / area).glob("*.json")}
 
 

@@ -282,7 +282,7 @@ class Client:
         A message that comes with them counts as received from now on.
 
         Args:
-            data: of the notification, in any dialect.
+            data: of a notification of any built-in profile.
             chat_ids: of the chats that are known.
         """
         notification = receiving.receive(

@@ -60,7 +60,7 @@ class ContentTable(BaseModel):
     """`high`: at once; `normal`: when it suits the battery of the device."""
     data_only: tuple[Literal["ios", "android"], ...] = ()
     """Platforms on which the app gets data alone, and shows what it likes: `["android"]`. On iOS that is a background
-    push of priority normal, of which Apple drops many."""
+    push of priority normal; Apple lets through a few of these an hour."""
     deep_link: str = Field(default="", json_schema_extra={"pattern": "^([A-Za-z][A-Za-z0-9+.-]*:[!-~]+)?$"})
     """Where the app opens, as `deepLink` in the data; empty: none."""
     expiration: StrictBool = True

@@ -7,7 +7,7 @@ from wakupush.devnet.gorush import platforms
 from wakupush.devnet.gorush.app import create_app
 from wakupush.devnet.gorush.gorush import payload_bytes
 
-AREA = "gorush/fields"
+AREA = "gorush-fields"
 NAMES = sorted(recordings.names(AREA))
 
 

@@ -1,4 +1,4 @@
-"""Record what a real gorush makes of each field that a profile can send: tests/recordings/gorush/fields.
+"""Record what a real gorush makes of each field that a profile can send: tests/recordings/gorush-fields.
 
 PYTHONPATH=tests WAKUPUSH_TEST_GORUSH=/opt/gorush/gorush .venv/bin/python -m contract.gorush.record
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from support.real_gorush import connected
 
-RECORDINGS = Path(__file__).parents[2] / "recordings" / "gorush" / "fields"
+RECORDINGS = Path(__file__).parents[2] / "recordings" / "gorush-fields"
 IOS = {"notif_id": "i", "platform": 1, "tokens": ["ab" * 32], "topic": "im.app", "message": "m", "data": {"k": "v"}}
 ANDROID = {"notif_id": "a", "platform": 2, "tokens": ["t"], "message": "m", "data": {"k": "v"}}
 STRANGE = 'é 😀 "<b>&\u2028\n'

@@ -15,7 +15,6 @@ from wakupush.gorush.outcomes import read_answer, read_feedback
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import Notification
 from wakupush.model.platforms import Platform
-from wakupush.protocol.notification import PROFILES
 
 if not BINARY:
     pytest.skip("WAKUPUSH_TEST_GORUSH does not name a gorush binary", allow_module_level=True)
@@ -93,14 +92,6 @@ def test_a_wrong_path(gorush):
 def test_strange_texts_are_taken(gorush):
     strange = make("é <&> + \x00", message="\ud83d\ude00", data={"k": "\ud800"})
     assert gorush.post([strange, make("a")]).outcomes == [Failure.PLATFORM_UNREACHABLE] * 2
-
-
-@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
-def test_what_each_dialect_adds_for_ios_is_taken(gorush, profile):
-    for kind, text in profile.texts.items():
-        data = dict.fromkeys(profile.data_keys, "0x") | {"deepLink": profile.deep_links.get(kind, "")}
-        sent = make("a", message=text, data=data, ios_fields=profile.ios_fields)
-        assert gorush.post([sent]).outcomes == [Failure.PLATFORM_UNREACHABLE]
 
 
 def test_a_field_of_a_wrong_type_is_refused(gorush):

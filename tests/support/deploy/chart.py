@@ -147,8 +147,12 @@ def _profiles_schema(tables: dict) -> dict:
         }
         return {"type": "object", "additionalProperties": False, "properties": fields}
 
-    names = {"pattern": "^[a-z0-9_-]+$", "not": {"enum": list(BUILT_IN)}}
-    return {"type": "object", "propertyNames": names, "additionalProperties": table("ProfileTable")}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": dict.fromkeys(BUILT_IN, False),
+        "patternProperties": {"^[a-z0-9_-]+$": table("ProfileTable")},
+    }
 
 
 def _plain(field: dict, meaning: str | None) -> dict:

@@ -20,7 +20,7 @@ from wakupush.cli import app
 from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
-from wakupush.runtime import metrics, settings
+from wakupush.runtime import metrics, profiles, settings
 from wakupush.server.beat.jobs import JOBS
 
 ROOT = Path(__file__).parents[3]
@@ -49,8 +49,15 @@ def settings_table() -> Iterator[Row]:
             inner_meanings = attribute_docstrings(group)
             for inner, each in group.model_fields.items():
                 yield _variable(*place, inner), _default(each), inner_meanings.get(inner, "")
-        else:
+        elif name != "profiles":
             yield _variable(name), _default(field), meanings[name]
+
+
+def profiles_table() -> Iterator[Row]:
+    yield "field", "values, default", "meaning"
+    for name, field in profiles.ContentTable.model_fields.items():
+        yield _code(name), _values(field), attribute_docstrings(profiles.ContentTable)[name]
+    yield "`data`", "", f"Of the profile only. {attribute_docstrings(profiles.ProfileTable)['data']}"
 
 
 def failures_table() -> Iterator[Row]:
@@ -121,6 +128,7 @@ TABLES = {
     queues_table: REFERENCE / "queues.md",
     roles_table: REFERENCE / "roles.md",
     schedule_table: REFERENCE / "queues.md",
+    profiles_table: ROOT / "docs" / "operating" / "profiles.md",
     settings_table: REFERENCE / "settings.md",
 }
 
@@ -253,6 +261,12 @@ def _code(text: str) -> str:
 
 def _variable(*names: str) -> str:
     return _code("WAKUPUSH_" + "__".join(name.upper() for name in names))
+
+
+def _values(field) -> str:
+    if field.annotation is bool:
+        return "`true`" if field.default else "`false`"
+    return _default(field) if get_origin(field.annotation) is Literal else {str: "text"}.get(field.annotation, "list")
 
 
 def _default(field) -> str:

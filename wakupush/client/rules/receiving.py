@@ -14,7 +14,7 @@ from wakupush.protocol.keys import PrivateKey, PublicKey
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """gorush's data of any dialect; missing values are empty."""
+    """gorush's data of any built-in profile; missing values are empty."""
 
     chat_id: bytes = field(repr=False)
     message: bytes = field(repr=False)
@@ -37,7 +37,7 @@ class Received:
 
 
 def parse(data: Mapping[str, Any]) -> Data:
-    """Return gorush's data of any dialect. Values of a wrong type count as missing."""
+    """Return gorush's data of any built-in profile. Values of a wrong type count as missing."""
     ids = data.get("installation_ids")
     return Data(
         chat_id=_hex(data.get("chat_id")) or _hex(data.get("chatId")),

@@ -164,7 +164,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $_ := set $variables "WAKUPUSH_GORUSH__URL" (ternary (toJson .Values.gorush.urls) (include "wakupush.gorushUrl" .) (not (empty .Values.gorush.urls))) -}}
 {{- $_ := set $variables "WAKUPUSH_WAKU__URL" (include "wakupush.nodeUrls" .) -}}
 {{- if include "wakupush.settingsFile" . -}}
-{{- $_ := set $variables "WAKUPUSH_CONFIG" "/etc/wakupush/settings.toml" -}}
+{{- $_ := set $variables "WAKUPUSH_CONFIG" "/run/settings/settings.toml" -}}
 {{- end -}}
 {{- range $group, $fields := omit .Values.settings "profiles" "apps" -}}
 {{- if kindIs "map" $fields -}}

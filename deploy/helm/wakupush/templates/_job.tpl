@@ -32,7 +32,9 @@ containers:
     volumeMounts:
       - name: tmp
         mountPath: /tmp
-      {{- include "wakupush.settingsMount" . | nindent 6 }}
+      {{- with include "wakupush.settingsMount" . }}
+      {{- . | trim | nindent 6 }}
+      {{- end }}
       {{- range $path, $_ := .claims }}
       - name: {{ base $path }}
         mountPath: {{ $path }}
@@ -43,7 +45,9 @@ containers:
       {{- end }}
 volumes:
   {{- include "wakupush.temporary" .temporary | nindent 2 }}
-  {{- include "wakupush.settingsVolume" . | nindent 2 }}
+  {{- with include "wakupush.settingsVolume" . }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
   {{- if .driver }}
   - name: spark
     configMap:

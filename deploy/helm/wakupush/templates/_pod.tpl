@@ -40,7 +40,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
-{{/* The file of settings, if there is one, as a volume and where it is mounted: (dict "root" $ "settings" BOOLEAN). */}}
+{{/* The file of settings, if there is one, as a volume, and where that is mounted: (dict "root" $ "settings" BOOLEAN). */}}
 {{- define "wakupush.settingsVolume" -}}
 {{- if and .settings (include "wakupush.settingsFile" .root) }}
 - name: settings
@@ -52,7 +52,7 @@ topologySpreadConstraints:
 {{- define "wakupush.settingsMount" -}}
 {{- if and .settings (include "wakupush.settingsFile" .root) }}
 - name: settings
-  mountPath: /etc/wakupush
+  mountPath: /run/settings
   readOnly: true
 {{- end }}
 {{- end }}

@@ -8,7 +8,8 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from support import deciding, rows
+from support import deciding, profiles, rows
+from support.profiles import CHAT, EVERY, HASH
 from wakupush.devnet.gorush import platforms
 from wakupush.devnet.gorush.gorush import payload_bytes
 from wakupush.model.notifications import NotificationType
@@ -21,23 +22,13 @@ from wakupush.server.delivery.profiles import _profile
 IOS, ANDROID = Platform
 MESSAGE, MENTION, *_ = NotificationType
 NOW, LIFE = 1_800_000_000.0, 86_400
-HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
 BASE = {"text": "New", "expiration": False, "data": ["message"]}
 
 
-def posted(table, platform, kind=MESSAGE, *, message=b"\1", chat_id=CHAT, key_hash=HASH, expires_at=NOW + LIFE):
-    """Return what gorush gets, without what it gets whatever the profile."""
-    profile = table if not isinstance(table, dict) else _profile(ProfileTable(**BASE | table))
-    delivery = rows.delivery(
-        1,
-        installation=Installation(key_hash, b"i" * 16),
-        platform=platform,
-        notification_type=kind,
-        chat_id=chat_id,
-        message=message,
-        expires_at=expires_at,
-    )
-    return notification(profile, delivery, deciding.target(platform), deciding.IDENTITY, NOW).to_json()
+def posted(table, platform, kind=MESSAGE, **changes):
+    """Return what gorush gets for a profile, or for the fields of one that differ from `BASE`."""
+    profile = _profile(ProfileTable(**BASE | table)) if isinstance(table, dict) else table
+    return profiles.posted(profile, platform, kind, now=NOW, **changes)
 
 
 def fields(table, platform, kind=MESSAGE, **changes):
@@ -47,20 +38,6 @@ def fields(table, platform, kind=MESSAGE, **changes):
 
 ALWAYS = {"notif_id", "tokens", "platform", "topic", "collapse_id", "data"}
 HIGH = {"message": "New", "priority": "high"}
-EVERY = {
-    "title": "Mine",
-    "sound": "ping",
-    "badge": True,
-    "mutable_content": True,
-    "content_available": True,
-    "category": "chat",
-    "thread_id": True,
-    "channel": "chats",
-    "priority": "normal",
-    "expiration": True,
-    "data": ["message", "chat_id", "installation_ids", "encryptedMessage", "chatId", "publicKey"],
-    "deep_link": "mine://chats",
-}
 KEYS = {"text": "", "text_key": "K", "text_args": ["A"], "title_key": "TK", "title_args": ["TA"]}
 
 

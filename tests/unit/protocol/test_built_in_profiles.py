@@ -4,15 +4,13 @@ from itertools import product
 
 import pytest
 
-from support import deciding, rows
+from support import deciding, profiles
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Installation
-from wakupush.protocol.notification import PROFILES, notification
+from wakupush.protocol.notification import PROFILES
 
 MESSAGE, MENTION, JOIN, CONTACT = NotificationType
 PHONE = deciding.target().installation_id
-HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
 STATUS = {"encryptedMessage": "0x0102", "chatId": "0x" + "0b" * 64, "publicKey": "0x" + "0a" * 64}
 SPEC = {"chat_id": "0x" + "0b" * 64, "message": "0x0102", "installation_ids": [PHONE]}
 DATA = {"spec": SPEC, "status": STATUS, "status-2024": STATUS, "both": STATUS | SPEC}
@@ -43,16 +41,7 @@ LINKS = {
 
 
 def posted(profile, kind, platform):
-    delivery = rows.delivery(
-        1,
-        installation=Installation(HASH, b"i" * 16),
-        platform=platform,
-        notification_type=kind,
-        chat_id=CHAT,
-        message=b"\1\2",
-    )
-    target = deciding.target(platform)
-    return notification(PROFILES[profile], delivery, target, deciding.IDENTITY, deciding.NOW).to_json()
+    return profiles.posted(PROFILES[profile], platform, kind, now=deciding.NOW, message=b"\1\2")
 
 
 @pytest.mark.parametrize(("profile", "kind"), list(product(DATA, NotificationType)))
