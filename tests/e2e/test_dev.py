@@ -28,8 +28,11 @@ def started(tmp_path_factory):
     key = PrivateKey.generate()
     file = tmp_path_factory.mktemp("dev") / "identity.key"
     file.write_text(key.secret.hex())
+    profiles = file.with_name("settings.toml")
+    profiles.write_text("[profiles.mine]\ndata = ['chatId']\ntitle = 'Mine'\ntext = 'New'\nmutable_content = true")
     settings = {
-        "WAKUPUSH_GORUSH__DIALECT": "status",
+        "WAKUPUSH_CONFIG": str(profiles),
+        "WAKUPUSH_GORUSH__DIALECT": "mine",
         "WAKUPUSH_WAKU__SHARDS": json.dumps([SHARD]),
         "WAKUPUSH_LOG_LEVEL": "WARNING",
         "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "sixteen-characters",
@@ -67,8 +70,9 @@ def test_environment_sets_all_but_key_and_addresses(started):
             )
     [push] = observer.pushes()
     observer.close()
-    assert push.notification["data"].keys() == {"encryptedMessage", "chatId", "publicKey", "deepLink"}
-    assert push.notification["content_available"] is True
+    assert push.notification["data"].keys() == {"chatId"}
+    assert (push.notification["title"], push.notification["message"]) == ("Mine", "New")
+    assert push.notification["mutable_content"] is True
 
 
 def test_only_this_machine_reaches_its_ports(started):

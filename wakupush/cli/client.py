@@ -75,12 +75,12 @@ class TokenPlatform(StrEnum):
 
 
 class NotificationKind(StrEnum):
-    """The kind of a notification."""
+    """The kind of a notification, by the labels of `NotificationType`."""
 
     MESSAGE = "message"
     MENTION = "mention"
-    JOIN = "join"
-    CONTACT_REQUEST = "contact-request"
+    JOIN_REQUEST = "join_request"
+    CONTACT_REQUEST = "contact_request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,12 +324,7 @@ def send(
     from wakupush.model.notifications import NotificationType
 
     keys = _keys(users)
-    kinds = {
-        NotificationKind.MESSAGE: NotificationType.MESSAGE,
-        NotificationKind.MENTION: NotificationType.MENTION,
-        NotificationKind.JOIN: NotificationType.REQUEST_TO_JOIN_COMMUNITY,
-        NotificationKind.CONTACT_REQUEST: NotificationType.CONTACT_REQUEST,
-    }
+    kinds = {each.label: each for each in NotificationType}
     try:
         message = bytes.fromhex(message_id) or secrets.token_bytes(32)
     except ValueError:

@@ -79,7 +79,7 @@ def test_everything_in_turn(stack, person, observer):
     pushes = []
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=60, what="the push")
     assert pushes[0].notification["tokens"] == ["alice-phone"]
-    [asked] = bob.run("send", alice.public_key, "--chat", "c", "--kind", "contact-request")
+    [asked] = bob.run("send", alice.public_key, "--chat", "c", "--kind", "contact_request")
     assert asked == sent
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes[1:], timeout=60, what="the contact request")
     assert pushes[1].notification["message"] == "Someone sent you a contact request"

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wakupush.cli import app
+from wakupush.cli.client import NotificationKind
 from wakupush.model.notifications import NotificationType
 from wakupush.runtime.settings import SettingsError, load_settings
 
@@ -21,7 +22,7 @@ def file(tmp_path, monkeypatch):
 
 def test_types_have_the_labels_of_notifications(file):
     file.write_text("[profiles.mine]\ntext = 'x'\n" + "".join(f"[profiles.mine.{name}]\n" for name in TYPES))
-    assert [kind.label for kind in NotificationType] == TYPES
+    assert [kind.label for kind in NotificationType] == TYPES == list(NotificationKind)
     load_settings()
 
 
@@ -61,8 +62,8 @@ title_key = "joining"
             "unknown settings in {file}: profiles.mine.sonud (did you mean profiles.mine.sound?)",
         ),
         (
-            "text = 'x'\nmention = {{bage = true}}",
-            "unknown settings in {file}: profiles.mine.mention.bage (did you mean profiles.mine.mention.badge?)",
+            "text = 'x'\nmention = {{badges = true}}",
+            "unknown settings in {file}: profiles.mine.mention.badges (did you mean profiles.mine.mention.badge?)",
         ),
         ("text = 'x'\nmention = {{data = []}}", "unknown settings in {file}: profiles.mine.mention.data"),
         (

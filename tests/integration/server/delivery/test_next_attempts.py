@@ -70,6 +70,19 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
     assert claim_due(server.context) == 2
 
 
+def test_a_notification_expires_with_its_delivery(open_server, client, gorush):
+    server = open_server(gorush={"url": gorush, "dialect": "mine"}, profiles={"mine": {"text": "New"}})
+    content = server.register(client)
+    server.reroute("unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    query = "SELECT extract(epoch FROM expires_at)::float8 FROM deliveries"
+    [(first,)] = server.rows(query)
+    server.rows("UPDATE deliveries SET expires_at = expires_at + interval '1 hour' RETURNING 1")
+    next_attempts.attempt_due(server.context, is_due(server), "")
+    expirations = [push.notification["expiration"] for push in server.pushes()]
+    assert expirations == [pytest.approx(first, abs=10), int(first + 3600)]
+
+
 def test_a_dead_firebase_does_not_stop_ios(open_server, gorush):
     server = open_server(gorush={"url": gorush, "timeout": 3, "concurrency": 2}, breaker={"faults": 1})
     apple, google = PrivateKey.generate(), PrivateKey.generate()
