@@ -1,4 +1,4 @@
-"""`wakupush ingest reconcile --once`: one walk over each shard of each Store, for operators."""
+"""`wakupush ingest reconcile --once`: one walk over each shard of each Store and Store peer, for operators."""
 
 import time
 from functools import partial
@@ -43,7 +43,8 @@ def run(settings: Settings, since: float | None) -> int:
         disable=not console.is_terminal,
     )
     with progress:
-        for walker in (recent_walk.walker for recent_walk in reconciliation.recent):
+        of_peers = (walk.walker for walk in reconciliation.thorough if walk.is_alone)
+        for walker in (*(walk.walker for walk in reconciliation.recent), *of_peers):
             for shard in settings.waku.shards:
                 what = f"{walker.name} {shard} {walker.kind.name}"
                 tally = walker.attempt(shard, partial(_walk, walker, shard, since, progress, what))

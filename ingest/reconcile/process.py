@@ -2,7 +2,9 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from typing import Self
 
@@ -12,10 +14,11 @@ from psycopg_pool import ConnectionPool
 from ingest.counters import of_enqueueing, of_reconcile
 from ingest.enqueue import Enqueuer
 from ingest.reconcile.audit import Audit
+from ingest.reconcile.peers import Pace, PeerStore
 from ingest.reconcile.recent import Recent
 from ingest.reconcile.rest import Rest
 from ingest.reconcile.thorough import Thorough
-from ingest.reconcile.walk import Walker, WalkKind
+from ingest.reconcile.walk import PEER_SLICE_SECONDS, SLICE_SECONDS, Walker, WalkKind
 from ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.postgres.old_code import end_if_outdated
@@ -42,7 +45,8 @@ class Reconciliation:
     """All walkers of a process, and their shared connections."""
 
     recent: list[Recent]
-    #: For the server's own topics only: for queries, walks go back only as long as a client waits.
+    #: For the server's own topics only: for queries, walks go back only as long as a client waits. Store peers have no
+    #: other walks.
     thorough: list[Thorough]
     audit: Audit
     enqueuer: Enqueuer
@@ -69,27 +73,38 @@ class Reconciliation:
             for name, queue in routes.queues.items()
         ]
 
-        def open_store(url: str) -> Store:
-            return Store(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
+        open_store = partial(Store, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
+
+        def walker(name: str, store: Store | PeerStore, kind: WalkKind, slice_seconds: float) -> Walker:
+            return Walker(
+                name=name,
+                store=store,
+                kind=kind,
+                enqueuer=enqueuer,
+                pool=pool,
+                rest=rest,
+                stop=stop,
+                slice_seconds=slice_seconds,
+            )
 
         def walkers(kinds: list[WalkKind]) -> list[Walker]:
             return [
-                Walker(
-                    name=name,
-                    store=open_store(url),
-                    kind=kind,
-                    enqueuer=enqueuer,
-                    pool=pool,
-                    rest=rest,
-                    stop=stop,
-                )
-                for name, url in stores.items()
-                for kind in kinds
+                walker(name, open_store(url), kind, SLICE_SECONDS) for name, url in stores.items() for kind in kinds
             ]
 
+        def peer_walkers() -> Iterator[Walker]:
+            for name, peer in options.peers.items():
+                pace = Pace(options.store_peer_pause, stop)
+                for kind in own:
+                    ways = [open_store(url, peer=peer, pace=pace.wait) for url in settings.waku.url]
+                    yield walker(name, PeerStore(ways), kind, PEER_SLICE_SECONDS)
+
         return cls(
-            recent=[Recent(walker=walker, shards=shards, settings=options) for walker in walkers([queries, *own])],
-            thorough=[Thorough(walker=walker, shards=shards, settings=options) for walker in walkers(own)],
+            recent=[Recent(walker=each, shards=shards, settings=options) for each in walkers([queries, *own])],
+            thorough=[
+                *(Thorough(walker=each, shards=shards, settings=options) for each in walkers(own)),
+                *(Thorough(walker=each, shards=shards, settings=options, is_alone=True) for each in peer_walkers()),
+            ],
             audit=Audit(
                 stores={name: open_store(url) for name, url in stores.items()},
                 shards=shards,
@@ -155,7 +170,8 @@ def run(settings: Settings) -> None:
     threads = reconciliation.threads()
     for thread in threads:
         thread.start()
-    log.info("started", stores=sorted(reconciliation.audit.stores), http_port=port)
+    peers = sorted(settings.reconcile.peers)
+    log.info("started", stores=sorted(reconciliation.audit.stores), store_peers=peers, http_port=port)
     for thread in threads:
         thread.join()
     tracing.stop()

@@ -18,8 +18,7 @@ from wakupush.waku.errors import EndlessPages
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds of a slice at most and at least; it is halved while there are more than `SLICE_PAGES` in it.
-SLICE_SECONDS: Final = 300.0
+#: Seconds of a slice at least; it is halved while there are more than `SLICE_PAGES` in it.
 LEAST_SECONDS: Final = 1.0
 #: Pages of a slice that can be made shorter.
 SLICE_PAGES: Final = 1000
@@ -38,8 +37,12 @@ class Course:
     #: Up to where it went, in seconds since the epoch.
     at: float
     #: Length of the next slice.
-    seconds: float = SLICE_SECONDS
+    seconds: float = field(init=False)
     tally: Tally = field(default_factory=lambda: Tally(0.0))
+
+    def __post_init__(self) -> None:
+        """Begin with a slice as long as it may be."""
+        self.seconds = self.walker.slice_seconds
 
     def step(self, end: float) -> None:
         """Walk the next slice.
@@ -61,7 +64,7 @@ class Course:
             # No network carries so many in a second: the Store makes them up, and hides nothing else by it.
             facts = {"store": self.walker.name, "pubsub_topic": self.shard, "since": self.at, "until": until}
             log.error("slice_skipped", **facts)  # noqa: TRY400 - the traceback shows nothing more
-        self.seconds = min(SLICE_SECONDS, self.seconds * 2)
+        self.seconds = min(self.walker.slice_seconds, self.seconds * 2)
         self.at = until
 
 
@@ -90,7 +93,14 @@ class Thorough:
     walker: Walker
     shards: tuple[str, ...]
     settings: ReconcileSettings
+    #: Of a Store peer. It has no recent walks, so this one goes up to the present, and follows every few minutes.
+    is_alone: bool = False
     _progress: defaultdict[str, ShardProgress] = field(default_factory=lambda: defaultdict(ShardProgress))
+
+    def __post_init__(self) -> None:
+        """Show watermarks as of now if no recent walk does."""
+        for shard in self.shards if self.is_alone else ():
+            self.walker.show_watermark(shard, time.time())
 
     def run(self) -> None:
         """Walk until the process is to stop; the current page is finished."""
@@ -107,7 +117,7 @@ class Thorough:
         """Walk a slice of a due walk; return False if none is due."""
         now = time.time()
         # The recent walks look at newer messages.
-        end = now - self.settings.overlap
+        end = now if self.is_alone else now - self.settings.overlap
         progress = self._progress[shard]
         if course := self._to_catch_up(shard, progress, now):
             course.step(end)

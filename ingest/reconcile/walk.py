@@ -10,6 +10,7 @@ import structlog
 from psycopg_pool import ConnectionPool
 
 from ingest.enqueue import Enqueuer
+from ingest.reconcile.peers import PeerStore
 from ingest.reconcile.rest import LOOK_SECONDS, Rest
 from wakupush.model.entries import Entry
 from wakupush.model.queues import Queue
@@ -29,6 +30,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 NANOSECONDS = 10**9
 #: Seconds by which a watermark can be ahead of this clock; one further ahead is wrong, and is corrected.
 AHEAD_SECONDS = 120.0
+#: Seconds of a slice at most, and of a Store peer's, which is asked less often.
+SLICE_SECONDS = 300.0
+PEER_SLICE_SECONDS = 3600.0
 #: Longest pause in seconds after a walk failed.
 MOST_PAUSE = 30.0
 
@@ -106,12 +110,14 @@ class Walker:
 
     #: Name of the node.
     name: str
-    store: Store
+    store: Store | PeerStore
     kind: WalkKind
     enqueuer: Enqueuer
     pool: ConnectionPool
     rest: Rest
     stop: Event
+    #: Seconds of a slice at most.
+    slice_seconds: float = SLICE_SECONDS
     #: Monotonic seconds of the last page.
     turned_at: float = field(default_factory=time.monotonic)
     #: Failures in a row.

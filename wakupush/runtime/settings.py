@@ -33,7 +33,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from wakupush.runtime.durations import parse_duration
 from wakupush.runtime.profiles import BUILT_IN, ProfileName, ProfileTable, keys_of
-from wakupush.runtime.urls import is_http, node_name
+from wakupush.runtime.urls import is_http, is_multiaddress, node_name, peer_name
 from wakupush.runtime.usage import UsageError
 
 #: Seconds for which a worker tries to store the outcome of a post.
@@ -112,6 +112,14 @@ def _pubsub_topic(topic: str) -> str:
     return topic
 
 
+def _multiaddress(address: str) -> str:
+    if not is_multiaddress(address):
+        raise PydanticCustomError(
+            "multiaddress", "multiaddresses are expected such as /dns4/store.example.org/tcp/30303/p2p/16Uiu2HAm…"
+        )
+    return address
+
+
 def _sentinel(address: str) -> str:
     if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@;]+):\d{1,5}", address):
         raise PydanticCustomError("sentinel", "addresses are expected such as sentinel-0:26379")
@@ -132,6 +140,7 @@ FeedbackSecret = Annotated[SecretStr, AfterValidator(_feedback_secret)]
 #: A bundle id, in full: patterns would let strangers choose the app.
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,255}$")]
 AppName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=40)]
+Multiaddress = Annotated[str, AfterValidator(_multiaddress)]
 PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
 
 
@@ -298,6 +307,11 @@ class ReconcileSettings(Group):
 
     stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, all of `WAKUPUSH_WAKU__URL`."""
+    store_peers: Annotated[tuple[Multiaddress, ...], NoDecode, _FROM_JSON] = ()
+    """Multiaddresses of other people's Stores, as a JSON list, for example those of the network's fleet. A node of
+    `WAKUPUSH_WAKU__URL` asks them for the server's own topics: every few minutes, and every hour for the window."""
+    store_peer_pause: Annotated[float, Field(gt=0, le=10), _FROM_DURATION] = 1.0
+    """Least seconds between two requests to one of them."""
     pause: Seconds = 3.0
     """Seconds between reads of recent messages; each reads new messages, and the 5 s before them again."""
     window: Seconds = 86_400.0
@@ -307,6 +321,18 @@ class ReconcileSettings(Group):
     query_window: Seconds = 300.0
     """How far back reconcile walks whole shards for queries, in seconds; no client waits for the answer to an older
     one. At least twice `WAKUPUSH_INGEST__CLAIM_TTL`, or a query whose claim outlives its place in the queue is lost."""
+
+    @property
+    def peers(self) -> dict[str, str]:
+        """The multiaddresses of all Store peers, by their names."""
+        return {peer_name(address): address for address in self.store_peers}
+
+    @field_validator("store_peers")
+    @classmethod
+    def _names_each_peer_once(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(map(peer_name, addresses))) < len(addresses):
+            raise PydanticCustomError("peers", "a host and port is named twice")
+        return addresses
 
 
 class WorkerSettings(Group):

@@ -56,18 +56,33 @@ def speaks_v1(status: int, body: bytes) -> bool:
 
 
 class Store(NodeClient):
-    """A client of one node's Store.
+    """A client of one node's Store, or through it of another node's.
 
     Args:
         url: see `NodeClient`, as for the other two.
         timeout: seconds.
         max_read_bytes: bytes of a payload at most; a message with a larger one counts as malformed.
+        peer: multiaddress of another node, whose Store this node asks in place of its own. A node that has no Store
+            asks this peer from then on, whoever is meant.
+        pace: called before each request, to wait.
     """
 
-    def __init__(self, url: str, *, timeout: float = 10.0, max_read_bytes: int = PAYLOAD_LIMIT) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        max_read_bytes: int = PAYLOAD_LIMIT,
+        peer: str | None = None,
+        pace: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(url, timeout=timeout)
         self._max_read_bytes = max_read_bytes
+        self._peer = {} if peer is None else {"peerAddr": peer}
+        self._pace = pace
         self._speaks_v1: bool | None = None
+        #: Of a peer's Store a go-waku speaks v3, in its own words.
+        self._is_go_waku: bool | None = None
 
     def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
         """Yield the pages that a query finds, the oldest messages first.
@@ -91,7 +106,7 @@ class Store(NodeClient):
                 yield from self._walk_v3(query, with_messages=with_messages)
         except NodeError:
             # It may be another node when it is back.
-            self._speaks_v1 = None
+            self._speaks_v1 = self._is_go_waku = None
             raise
 
     def fetch(self, query: Query, hashes: Sequence[bytes]) -> Page:
@@ -104,7 +119,12 @@ class Store(NodeClient):
             NodeError: the Store failed; its subclasses say how.
         """
         pages = [
-            self._ask(V3, hash_parameters(hashes[start : start + DATA_PAGE_SIZE]), decode_v3, query)[0]
+            self._ask(
+                V3,
+                hash_parameters(hashes[start : start + DATA_PAGE_SIZE], for_go_waku=bool(self._is_go_waku)),
+                decode_v3,
+                query,
+            )[0]
             for start in range(0, len(hashes), DATA_PAGE_SIZE)
         ]
         return Page(
@@ -128,6 +148,8 @@ class Store(NodeClient):
         return None
 
     def _is_v1(self, query: Query) -> bool:
+        if self._peer:
+            return False
         if self._speaks_v1 is None:
             status, body = self._send(V3, parameters={**query.parameters(), "pageSize": "1"})
             self._speaks_v1 = speaks_v1(status, body)
@@ -194,7 +216,10 @@ class Store(NodeClient):
     def _ask(
         self, path: str, parameters: Mapping[str, str], decode: Decode, query: Query
     ) -> tuple[Page, Cursor | None]:
-        with self._answer(path, parameters=parameters) as (status, body):
+        self._pace()
+        with self._answer(path, parameters={**parameters, **self._peer}) as (status, body):
             check(status, body)
+            if self._peer and self._is_go_waku is None:
+                self._is_go_waku = is_go_waku(body)
             page, cursor = decode(body, query.pubsub_topic, self._max_read_bytes)
         return query.only(page, timeless=path == V1), cursor

@@ -1,12 +1,14 @@
 """Queries and answers of the two kinds of Store: values in, parameters and pages out.
 
 Source: docs/reference/contracts/waku-rest.md, sections 5 and 6. nwaku serves Store v3 (camelCase, hashes in 0x-hex,
-the status inside the body counts); go-waku serves Store v1 of its own archive, which has neither hash nor ``meta``.
+the status inside the body counts); go-waku serves Store v1 of its own archive, which has neither hash nor ``meta``, and
+Store v3 of a peer (snake_case, hashes in base64).
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +29,14 @@ DATA_PAGE_SIZE = 16
 MOST_CONTENT_TOPICS = 10
 
 _HASH = re.compile(r"0x[0-9a-fA-F]{64}")
+_BASE64_HASH = re.compile(r"[A-Za-z0-9+/]{43}=")
+#: A nwaku's keys, and what a go-waku calls them.
+_GO_WAKU_KEYS = {
+    "statusCode": "status_code",
+    "statusDesc": "status_desc",
+    "messageHash": "message_hash",
+    "paginationCursor": "pagination_cursor",
+}
 _DIGEST = re.compile(r"[A-Za-z0-9+/_-]{1,128}={0,2}")
 _TIME = re.compile(r"-?[0-9]{1,19}")
 _TO_URL_SAFE = str.maketrans("+/", "-_")
@@ -113,10 +123,11 @@ def is_go_waku(body: bytes) -> bool:
     return isinstance(answer, dict) and bool(answer.keys() & {"error_message", "status_code"})
 
 
-def hash_parameters(hashes: Iterable[bytes]) -> dict[str, str]:
+def hash_parameters(hashes: Iterable[bytes], *, for_go_waku: bool = False) -> dict[str, str]:
     """Return the parameters with which messages of a Store v3 are asked for by their hashes (32 bytes each)."""
+    write = _url_safe if for_go_waku else _hex
     return {
-        "hashes": ",".join(f"0x{digest.hex()}" for digest in hashes),
+        "hashes": ",".join(map(write, hashes)),
         "includeData": "true",
         "pageSize": str(PAGE_SIZE),
     }
@@ -137,19 +148,21 @@ def decode_v3(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT
         NodeUnreadable: it is no such page.
     """
     answer = parse(body)
-    if not isinstance(answer, dict) or type(status := answer.get("statusCode")) is not int:
+    is_go = isinstance(answer, dict) and "status_code" in answer
+    if not isinstance(answer, dict) or type(status := _value(answer, "statusCode")) is not int:
         raise NodeUnreadable("the answer is not a page of a Store v3")
     if status != HTTPStatus.OK:
-        text = f"{status}: {printable(str(answer.get('statusDesc')))}"
+        text = f"{status}: {printable(str(_value(answer, 'statusDesc')))}"
         raise NodeBusy(text) if status == HTTPStatus.TOO_MANY_REQUESTS else NodeUnreachable(text)
     entries = _entries(answer)
     messages = []
     for entry in entries:
         with suppress(NodeUnreadable):
             messages.append(_stored_message(entry, pubsub_topic, payload_limit))
-    cursor = answer.get("paginationCursor")
+    cursor = _value(answer, "paginationCursor")
     page = Page(tuple(messages), len(entries) - len(messages))
-    return page, None if cursor in (None, "") else Cursor({"cursor": f"0x{_hash(cursor).hex()}"})
+    write = _url_safe if is_go else _hex
+    return page, None if cursor in (None, "") else Cursor({"cursor": write(_hash(cursor))})
 
 
 def decode_v1(body: bytes, pubsub_topic: str, payload_limit: int = PAYLOAD_LIMIT) -> tuple[Page, Cursor | None]:
@@ -189,7 +202,7 @@ def _entries(answer: dict[str, Any]) -> list[Any]:
 def _stored_message(entry: object, pubsub_topic: str, payload_limit: int) -> StoredMessage:
     if not isinstance(entry, dict):
         raise NodeUnreadable("the message is not an object")
-    named_hash = _hash(entry.get("messageHash"))
+    named_hash = _hash(_value(entry, "messageHash"))
     if entry.get("message") is None:
         return StoredMessage(named_hash)
     message = decode_message(entry["message"], payload_limit)
@@ -198,10 +211,26 @@ def _stored_message(entry: object, pubsub_topic: str, payload_limit: int) -> Sto
     return StoredMessage(named_hash, message)
 
 
+def _value(fields: dict[str, Any], name: str) -> Any:
+    """Return the value of a nwaku's key, or of a go-waku's for the same."""
+    return fields.get(name, fields.get(_GO_WAKU_KEYS[name]))
+
+
 def _hash(value: object) -> bytes:
-    if not isinstance(value, str) or not _HASH.fullmatch(value):
-        raise NodeUnreadable("a hash is not 32 bytes of 0x-hex")
-    return bytes.fromhex(value[2:])
+    """Return the hash that a nwaku writes in 0x-hex, and a go-waku in base64."""
+    if isinstance(value, str) and _HASH.fullmatch(value):
+        return bytes.fromhex(value[2:])
+    if isinstance(value, str) and _BASE64_HASH.fullmatch(value):
+        return b64decode(value)
+    raise NodeUnreadable("a hash is not 32 bytes of 0x-hex or base64")
+
+
+def _hex(digest: bytes) -> str:
+    return f"0x{digest.hex()}"
+
+
+def _url_safe(digest: bytes) -> str:
+    return urlsafe_b64encode(digest).decode()
 
 
 def _v1_cursor(cursor: object) -> Cursor | None:

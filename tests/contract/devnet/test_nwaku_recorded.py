@@ -35,8 +35,8 @@ NOT_IMITATED = {
     r"lightpush-v1-service-without-peers": NO_PEERS,
     r"(filter|lightpush-v1)-.*(no-service|service-down|while-down)": OWN_SERVICE,
     r"filter-ping-after-client-restart": OWN_SERVICE,
-    r"store-v3-(bad-peer|known-peer|no-store-no-peer|not-mounted|unreachable-peer)": "the node has a Store of its own",
-    r"store-v3-(remote.*|service-down)": "the node has a Store of its own",
+    r"store-v3-(known-peer|no-store-no-peer|not-mounted)": "the node has a Store of its own",
+    r"store-v3-(remote(-cursor-unknown)?|service-down)": "the node has a Store of its own",
     r".*-size-(153551|1048527)": "a limit of our own encoding, which is a few bytes shorter than nwaku's",
     r"relay-get-(after-size-.*|1024KiB-A-alone)": "its peers get all that the node takes",
 }
@@ -82,7 +82,7 @@ BEFORE = {
     "relay-get-dup-own": ["relay-publish-dup-1", "relay-publish-dup-2"],
     "relay-get-dup-after-read-own": ["relay-publish-dup-1", "relay-get-dup-own", "relay-publish-dup-3"],
 }
-STORE = _named(r"store-v3.*") - SKIPPED - {"store-v3-post"}
+STORE = _named(r"store-v3.*") - SKIPPED - {"store-v3-post", "store-v3-remote-peer"}
 FRESH |= {*BEFORE, "store-v3-post"}
 COMPARED_BELOW = {
     "relay-get-after-double-subscription-0": "test_relay_messages_as_recorded",
@@ -113,6 +113,7 @@ COMPARED_BELOW = {
     "health": "test_info_version_health_and_peers",
     "admin-peers": "test_info_version_health_and_peers",
     "admin-peers-relay": "test_relay_peers",
+    "store-v3-remote-peer": "test_store_of_a_peer",
 }
 
 
@@ -286,6 +287,17 @@ def test_info_version_health_and_peers(serving: Serving) -> None:
         if name == "health":
             assert all(each in expected["protocolsHealth"] for each in value.pop("protocolsHealth"))
             assert value.items() <= expected.items()
+
+
+def test_store_of_a_peer(serving: Serving, recorded_store: httpx2.Client) -> None:
+    client, _ = serving()
+    recording = recordings.load(AREA, "store-v3-remote-peer")
+    port = str(recorded_store.base_url.port)
+    answer = client.get(recording.path.replace("60101", port))
+    assert answer.status_code == recording.status
+    value, expected = answer.json(), recording.answer
+    assert len(value.pop("requestId")) == len(expected.pop("requestId"))
+    assert value == expected
 
 
 def test_relay_peers(serving: Serving) -> None:

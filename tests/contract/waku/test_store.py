@@ -213,6 +213,71 @@ def test_the_cursor_goes_back_as_recorded():
     assert not cursor.is_timeless
 
 
+PEER = "/ip4/127.0.0.1/tcp/60109/p2p/16Uiu2HAmFZe8R26tSN3RASLddkGsDiE75QFvqx6ikPqLhVQ5ZUiN"
+
+
+def sent_parameters(request):
+    """Return the parameters of a request, those that do not depend on a test."""
+    parameters = parse_qs(urlsplit(request).query)
+    return {name: parameters[name] for name in ("peerAddr", "cursor", "hashes") if name in parameters}
+
+
+def test_a_go_waku_asks_a_peer_by_its_store_v3():
+    """Its own words: snake_case, hashes in base64, which go back in the URL-safe alphabet."""
+    pages = [recordings.load("waku-rest", f"store-v3-data-page{number}") for number in (1, 2)]
+    hashes_only, by_hash = (recordings.load("waku-rest", f"store-v3-{name}") for name in ("last-page", "by-hash"))
+    with serving() as server, Store(server.url, peer=PEER) as store:
+        server.answers = [(each.status, json.dumps(each.answer).encode()) for each in (*pages, hashes_only, by_hash)]
+        everything = query(1, 2**62, TOPIC)
+        walk = store.walk(everything, with_messages=True)
+        found = [stored for _, page in zip(pages, walk, strict=False) for stored in page.messages]
+        rows = [row for page in pages for row in page.answer["messages"]]
+        assert [base64.b64encode(stored.message.payload).decode() for stored in found] == [
+            row["message"]["payload"] for row in rows
+        ]
+        assert [base64.b64encode(stored.hash).decode() for stored in found] == [row["message_hash"] for row in rows]
+        hashes = walked(store, everything)
+        assert {stored.message for stored in hashes} == {None}
+        assert {stored.hash for stored in found} <= {stored.hash for stored in hashes}
+        [fetched] = store.fetch(everything, [found[0].hash]).messages
+        assert fetched == found[0]
+        asked = [sent_parameters(path) for _, path, *_ in server.requests]
+    assert asked == [sent_parameters(each.path) for each in (*pages, hashes_only, by_hash)]
+
+
+@pytest.mark.parametrize(
+    ("area", "name"),
+    [
+        *(("waku-rest", name) for name in ("store-v3-unreachable-peer", "store-v3-bad-peer", "store-v3-local")),
+        *(("nwaku-rest", name) for name in ("store-v3-unreachable-peer", "store-v3-bad-peer", "store-v3-not-mounted")),
+    ],
+)
+def test_a_peer_that_cannot_be_asked_fails_the_walk(area, name):
+    """A nwaku answers 200 then, with the status in the body."""
+    recording = recordings.load(area, name)
+    is_text = isinstance(recording.answer, str)
+    body = recording.answer if is_text else json.dumps(recording.answer)
+    with serving((recording.status, body.encode())) as server, Store(server.url, peer=PEER) as store:
+        with pytest.raises(NodeError):
+            walked(store, query(1, 2, TOPIC))
+        assert [urlsplit(path).path for _, path, *_ in server.requests] == ["/store/v3/messages"]
+
+
+def test_a_nwaku_asks_a_peer(serve):
+    there = serve(nwaku.create_app(DevelopmentNode(SETTINGS)))
+    here = serve(nwaku.create_app(DevelopmentNode(SETTINGS)))
+    now = time.time_ns()
+    sent = [message(now + number) for number in range(130)]
+    with NodeClient(str(there.base_url)) as node, Store(str(there.base_url)) as its_store:
+        publish(its_store, node, sent)
+    peer = PEER.replace("60109", str(there.base_url.port))
+    with Store(str(here.base_url), peer=peer) as store, Store(str(here.base_url)) as own:
+        found = walked(store, query(now, now + 200, TOPIC))
+        assert {stored.hash for stored in found} == hashes(sent)
+        assert len(store.fetch(query(now, now + 200, TOPIC), [stored.hash for stored in found]).messages) == 130
+        assert walked(own, query(now, now + 200, TOPIC)) == []
+
+
 @pytest.mark.parametrize("name", ["store-v3-local", "store-v3-against-go-waku-store", "store-v3-no-match"])
 def test_a_go_waku_is_asked_by_its_store_v1(name):
     recorded = recordings.load("waku-rest", name), recordings.load("waku-rest", "store-v1-empty")

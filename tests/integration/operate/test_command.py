@@ -183,7 +183,8 @@ def test_a_login_that_lacks_a_right_is_a_fault(environment, dsn, members, connec
     assert code == 1
     faults = texts(findings, "fault")
     assert "pool, of wakupush_query, lacks DELETE on answers: run `wakupush migrate`" in faults
-    assert "stranger, of wakupush_exporter, lacks SELECT on deliveries (app, next_attempt_at, platform, state)" in faults
+    lacks = "SELECT on deliveries (app, next_attempt_at, platform, state)"
+    assert f"stranger, of wakupush_exporter, lacks {lacks}" in faults
 
 
 def test_who_may_not_look_is_told_as_whom_to_connect(environment, dsn, members):

@@ -433,6 +433,38 @@ def test_sentinels_are_addresses(monkeypatch, address):
         load_settings()
 
 
+PEER = "/dns4/store-01.example.org/tcp/30303/p2p/16Uiu2HAmUVVrJo1KMw4QwUANYF7Ws4mfcRqf9xHaaGP87GbMuY2f"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "store-01.example.org:30303",
+        "http://store-01.example.org:30303",
+        "/dns4/store-01.example.org/tcp/30303",
+        PEER.replace("30303", "99999"),
+        PEER.replace("30303", "0"),
+        PEER.replace("/tcp/", "/udp/"),
+        PEER[:-10],
+        PEER.replace("16Uiu", "0OIlu"),
+        f"{PEER} ",
+    ],
+)
+def test_store_peers_are_multiaddresses(monkeypatch, address):
+    monkeypatch.setenv("WAKUPUSH_RECONCILE__STORE_PEERS", json.dumps([address]))
+    with pytest.raises(SettingsError, match="WAKUPUSH_RECONCILE__STORE_PEERS: multiaddresses are expected such as"):
+        load_settings()
+
+
+def test_store_peers_have_names(monkeypatch):
+    other = PEER.replace("/dns4/store-01.example.org/tcp/30303", "/ip4/10.0.0.1/tcp/443/wss")
+    monkeypatch.setenv("WAKUPUSH_RECONCILE__STORE_PEERS", json.dumps([PEER, other]))
+    assert load_settings().reconcile.peers == {"store-01.example.org:30303": PEER, "10.0.0.1:443": other}
+    monkeypatch.setenv("WAKUPUSH_RECONCILE__STORE_PEERS", json.dumps([PEER, PEER]))
+    with pytest.raises(SettingsError, match="named twice"):
+        load_settings()
+
+
 def test_celery_and_clients_share_the_sentinels(monkeypatch):
     monkeypatch.setattr("wakupush.runtime.connections.redis.follow_primary", lambda *_: None)
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")

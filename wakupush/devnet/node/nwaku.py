@@ -1,9 +1,9 @@
 """A development Waku node with nwaku's REST interface, as one Starlette app.
 
-Implements relay, store v3, filter, light push, health, info, version and the list of peers, as a nwaku 0.38.1 was
-recorded (docs/reference/contracts/waku-rest.md, section 6). Every store query is answered from the node's own archive,
-whatever ``peerAddr`` says, and the node is its own service node of filter and light push. The REST contract is the
-app's only public part for processes; tests and the demo may also use those of `controls` (``/dev/log``,
+Implements relay, store v3, filter, light push, health, info, version and the lists of peers, as a nwaku 0.38.1 was
+recorded (docs/reference/contracts/waku-rest.md, section 6). The node is its own service node of filter and light push.
+A store query with ``peerAddr`` goes to the development node whose REST port the multiaddress names. The REST contract
+is the app's only public part for processes; tests and the demo may also use those of `controls` (``/dev/log``,
 ``/dev/counters``, ``/dev/faults``), of `peers`, and these:
 
 ======================  =====================================================================================
@@ -19,9 +19,12 @@ go-waku's in `go_waku`.
 
 import json
 import re
+import secrets
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
+import httpx2
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.middleware import Middleware
@@ -72,6 +75,7 @@ _HEALTH = {
 }
 
 MESSAGES_PATH = "/relay/v1/messages/"
+_PEER_ADDRESS = re.compile(r"/(ip4|dns4)/(?P<host>[^/]+)/tcp/(?P<port>\d{1,5})/p2p/(?P<id>\w+)", re.ASCII)
 _SHARD = re.compile(r"/waku/2/rs/(\d{1,5})/(\d{1,5})", re.ASCII)
 _MAX_UINT16 = 2**16 - 1
 _HASH_SIZE = 32
@@ -205,6 +209,8 @@ class NwakuRest:
             query = _query_from(request.query_params)
         except ValueError as error:
             return text(error, 400)
+        if peer := request.query_params.get("peerAddr"):
+            return await _ask_peer(peer, request.query_params)
         try:
             page = self._node.archive.query(query)
         except QueryRefusedError as error:
@@ -238,6 +244,26 @@ class NwakuRest:
 
     async def _version(self, _: Request) -> Response:
         return text(VERSION)
+
+
+async def _ask_peer(peer: str, parameters: QueryParams) -> Response:
+    """Answer a store query as the node of a multiaddress does."""
+    match = _PEER_ADDRESS.fullmatch(peer)
+    if match is None:
+        reason = "MultiAddress.init [multiaddress: Invalid MultiAddress, must start with `/`]"
+        return text(f"Failed parsing remote peer info: {reason}", 400)
+    query = {name: value for name, value in parameters.items() if name != "peerAddr"}
+    try:
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://{match['host']}:{match['port']}/store/v3/messages", params=query)
+    except httpx2.HTTPError:
+        failure = 504, f"PEER_DIAL_FAILURE: {match['id']}"
+    else:
+        if answer.status_code == HTTPStatus.OK:
+            return JSONResponse({**answer.json(), "requestId": secrets.token_hex(10)})
+        failure = 300, "BAD_RESPONSE: BAD_RESPONSE: " + answer.text.partition("BAD_RESPONSE: ")[2]
+    status, description = failure
+    return JSONResponse({"requestId": "", "statusCode": status, "statusDesc": description, "messages": []})
 
 
 class ClosedConnections:

@@ -30,6 +30,9 @@ from wakupush.waku.store_codec import Query
 
 #: Seconds to wait for each part.
 PATIENCE = 5.0
+#: Seconds to wait for a Store that a node asks: a nwaku gives its peer five.
+PEER_PATIENCE = 10.0
+_ANY_TOPIC = "/waku/1/0x00000000/rfc26"
 #: Seconds by which two clocks may differ. Nodes archive messages whose time is at most 20 s off.
 MOST_SKEW = 5.0
 #: Devices without an app whose topics are read.
@@ -42,7 +45,7 @@ MOST_RIGHTS = 5
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything the server depends on, one after another; nothing is changed."""
-    for check in (_identity, _nodes, _store, _gorush, _redis, _postgres):
+    for check in (_identity, _nodes, _store, _store_peers, _gorush, _redis, _postgres):
         yield from check(settings)
 
 
@@ -146,6 +149,25 @@ def _store(settings: Settings) -> Iterator[Finding]:
             for shard in silent:
                 text = f"{name} got no message on the shard {shard} for an hour: does anybody use it, and do its peers?"
                 yield Finding(Level.WARNING, part, text)
+
+
+def _store_peers(settings: Settings) -> Iterator[Finding]:
+    part = "Store peer"
+    at = time.time_ns()
+    # A go-waku demands a content topic; any will do.
+    query = Query(pubsub_topic=settings.waku.shards[0], content_topics=(_ANY_TOPIC,), start=at, end=at)
+    for name, peer in settings.reconcile.peers.items():
+        for node, url in settings.waku.nodes.items():
+            try:
+                with Store(url, timeout=PEER_PATIENCE, peer=peer) as store:
+                    list(store.walk(query, with_messages=False))
+            except NodeError as error:
+                text = (
+                    f"{name} does not answer through {node} ({type(error).__name__}: {error}): see address and peer id"
+                )
+                yield Finding(Level.WARNING, part, text)
+            else:
+                yield Finding(Level.OK, part, f"{name} answers through {node}")
 
 
 def _is_silent(store: Store, shard: str) -> bool:
