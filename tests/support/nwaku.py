@@ -21,7 +21,7 @@ AREA = "nwaku-rest"
 SHARD, OTHER_SHARD = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
 OTHER_TOPIC = "/waku/1/0xffffffff/rfc26"
-_SIZES = {"lightpush-v1-too-big": 160_000, "lightpush-v1-huge": 1_000_000}
+_SIZES = {"lightpush-v1-too-big": 160_000, "lightpush-v3-too-big": 160_000, "lightpush-v1-huge": 1_000_000}
 
 
 def send(client: httpx2.Client, recording: recordings.Recording) -> httpx2.Response:

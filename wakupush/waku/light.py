@@ -1,7 +1,7 @@
 """A node as a light client: filter and light push of nwaku and go-waku.
 
 Source: docs/reference/contracts/waku-rest.md, sections 3, 4 and 6. Success is the status and, for filter, a
-``statusDesc`` of OK.
+``statusDesc`` of OK. nwaku has light push v3, and go-waku v1 alone.
 """
 
 import uuid
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.codec import decode_messages, encode_message, parse
-from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed, PushedToNobody
+from wakupush.waku.errors import AnswerLost, NodeUnreachable, NodeUnreadable, NotSubscribed, PushedToNobody
 from wakupush.waku.rest import check, printable
 
 #: Content topics of one subscription at most; go-waku refuses more.
@@ -21,7 +21,14 @@ MOST_TOPICS = 100
 
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _OK = "OK"
-_TO_NOBODY = b"not_published_to_any_peer"
+#: Light push v3 first; a 404 shows that a node has not got it.
+_PUSHES = ("/lightpush/v3/message", "/lightpush/v1/message")
+#: A nwaku's texts: v1 and v3 say this of a message that it handed to nobody, and of one that it knows.
+_TO_NOBODY = (b"not_published_to_any_peer", b"No peers for topic")
+#: Newer ones say this of a message that they know.
+_KNOWN = b"already-seen"
+#: The service node did not answer in time.
+_TIMED_OUT = b"Push request timed out"
 #: A go-waku before 0.10.3 may leave these requests without an answer for good, while it answers all others.
 _HANGS = "if that goes on, restart the light node; a go-waku has to be 0.10.3 or newer"
 
@@ -33,6 +40,8 @@ class LightNode:
         self._rest = rest
         #: nwaku reads by content topic alone; go-waku, on a static shard, only with the shard in front.
         self._by_content_topic = False
+        #: How it took the last message.
+        self._push = _PUSHES[0]
 
     async def subscribe(self, pubsub_topic: str, content_topics: Iterable[str]) -> None:
         """Subscribe to content topics of a shard, in addition to the present subscriptions.
@@ -85,18 +94,30 @@ class LightNode:
         return _messages(status, body)
 
     async def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
-        """Have a message pushed into the network. A go-waku takes about one a second.
+        """Have a message pushed into the network; success, too, if the service node says that it knows the message.
+
+        A go-waku takes about one a second.
 
         Raises:
             NodeUnreachable: try again. Both nodes say so too of a message that is too large.
+            AnswerLost: as above; the message may be out.
             PushedToNobody: as above; if only the answer was lost, the message is out.
             NodeRefused: this message will never be taken.
         """
         value = {"pubsubTopic": pubsub_topic, "message": encode_message(message)}
-        status, body = await self._rest.send("POST", "/lightpush/v1/message", value)
-        if _TO_NOBODY in body:
-            raise PushedToNobody(f"{status}: {printable(body.decode('utf-8', 'replace'))}")
-        check(status, body)
+        status, body = int(HTTPStatus.NOT_FOUND), b""
+        for path in (self._push, *(each for each in _PUSHES if each != self._push)):
+            status, body = await self._rest.send("POST", path, value)
+            if status != HTTPStatus.NOT_FOUND:
+                self._push = path
+                break
+        text = f"{status}: {printable(body.decode('utf-8', 'replace'))}"
+        if any(reason in body for reason in _TO_NOBODY):
+            raise PushedToNobody(text)
+        if _TIMED_OUT in body:
+            raise AnswerLost(text)
+        if _KNOWN not in body:
+            check(status, body)
 
     async def _read(self, path: str) -> tuple[int, bytes]:
         return await self._rest.send("GET", f"/filter/v2/messages/{path}")

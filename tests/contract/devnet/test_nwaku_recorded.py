@@ -29,11 +29,10 @@ NOT_IMITATED = {
     r"admin-(peers-(B|connected|peer-gone)|post-peer-bad)": "our code reads the relay peers alone",
     r"auto-.*": "auto sharding is not built",
     r"light-.*": "the node has relay",
-    r"lightpush-v3.*": "our code pushes by v1",
     r"options|health-head": "our code sends no such request",
     r"health-(no-peers|peer-gone)": NO_PEERS,
-    r"lightpush-v1-service-without-peers": NO_PEERS,
-    r"(filter|lightpush-v1)-.*(no-service|service-down|while-down)": OWN_SERVICE,
+    r"lightpush-v.-service-without-peers": NO_PEERS,
+    r"(filter|lightpush-v.)-.*(no-service|service-down|while-down)": OWN_SERVICE,
     r"filter-ping-after-client-restart": OWN_SERVICE,
     r"store-v3-(known-peer|no-store-no-peer|not-mounted)": "the node has a Store of its own",
     r"store-v3-(remote(-cursor-unknown)?|service-down)": "the node has a Store of its own",
@@ -51,7 +50,7 @@ FRESH = {
     *_named(r"filter-messages-(before-subscribe|not-subscribed|by-shard|unencoded|after-client-restart)"),
     *_named(r"filter-ping-(before-subscribe|no-id|after-service-restart|after-unsubscribe-all)"),
     *_named(r"filter-unsubscribe-(again|all-again|bad-json)"),
-    *_named(r"lightpush-v1.*"),
+    *_named(r"lightpush-v[13].*"),
 } - SKIPPED
 #: Requests to a node with filter subscriptions to two topics, and to one of them on the other shard.
 SUBSCRIBED = {
@@ -63,6 +62,8 @@ BEFORE = {
     "relay-publish-after-delete": ["relay-unsubscribe"],
     "lightpush-v1-again": ["lightpush-v1"],
     "lightpush-v1-known-by-relay": ["lightpush-v1-known-by-relay"],
+    "lightpush-v3-again": ["lightpush-v3"],
+    "lightpush-v3-known-by-relay": ["lightpush-v3-known-by-relay"],
     "filter-subscribe-rate-limited": 30 * ["filter-ping"],
     "filter-unsubscribe-rate-limited": 30 * ["filter-ping"],
     "filter-ping-rate-limited": 30 * ["filter-ping"],

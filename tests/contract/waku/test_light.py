@@ -49,15 +49,15 @@ def is_ok(recording):
 
 @pytest.fixture
 def asking(serve):
-    """Do something with a node that gives an answer, or some in turn; return the result and the requests."""
+    """Do something with a node that gives an answer, or some in turn, the last for ever; return result and requests."""
 
     def ask(answer, work, kind=LightNode):
-        requests = []
+        requests, answers = [], list(answer) if isinstance(answer, list) else [answer]
 
         async def respond(request):
             body = await request.body()
             requests.append((request.method, request.scope["raw_path"].decode(), body and json.loads(body)))
-            each = answer.pop(0) if isinstance(answer, list) else answer
+            each = answers.pop(0) if len(answers) > 1 else answers[0]
             return Response(each[1], status_code=each[0])
 
         methods = ["GET", "POST", "DELETE"]
@@ -173,27 +173,87 @@ def test_what_is_learned_of_a_node_holds_until_it_errs(asking):
     assert ["rs" in path for _, path, _ in requests] == [True, False, False, True]
 
 
-@recorded("lightpush-v1")
-def test_light_push(recording, asking):
-    async def work(node):
-        await node.publish(SHARD, MESSAGE)
+NO_V3 = [(404, ""), answer_of(recordings.load(GO_WAKU, "lightpush-v3"))]
+NO_V3_IDS = ["nwaku", "go-waku"]
 
+
+async def push(node):
+    await node.publish(SHARD, MESSAGE)
+
+
+def error_of(recording):
+    """Return the error of a push, None if it is taken."""
+    text = json.dumps(recording.answer)
     if recording.status == 200:
-        _, [(method, path, body)] = asking(answer_of(recording), work)
-        assert (method, path, body["pubsubTopic"]) == ("POST", "/lightpush/v1/message", SHARD)
-        assert body["message"]["payload"] == "bHA="
+        return None
+    if "not_published_to_any_peer" in text or "No peers for topic" in text:
+        return PushedToNobody
+    return NodeRefused if recording.status == 400 else NodeUnreachable
+
+
+@recorded("lightpush-v1", "lightpush-v3")
+def test_light_push(recording, asking):
+    answers = [NO_V3[0]] if "-v1" in recording.name else []
+    if error := error_of(recording):
+        with pytest.raises(error) as raised:
+            asking([*answers, answer_of(recording)], push)
+        assert raised.type is error
         return
-    with pytest.raises(NodeRefused if recording.status == 400 else NodeUnreachable):
-        asking(answer_of(recording), work)
+    _, requests = asking([*answers, answer_of(recording)], push)
+    paths = ["/lightpush/v3/message", "/lightpush/v1/message"][: len(requests)]
+    assert [request[:2] for request in requests] == [("POST", path) for path in paths]
+    for _, _, body in requests:
+        assert body == {"pubsubTopic": SHARD, "message": encode_message(MESSAGE)}
 
 
+@pytest.mark.parametrize("no_v3", NO_V3, ids=NO_V3_IDS)
+def test_a_node_without_v3_is_asked_once(asking, no_v3):
+    """Until it has no v1 either, so that another kind of node stands there."""
+    taken = answer_of(recordings.load(NWAKU, "lightpush-v1"))
+
+    async def work(node):
+        for _ in range(4):
+            await push(node)
+
+    _, requests = asking([no_v3, taken, taken, (404, ""), taken, taken], work)
+    assert [path[:13] for _, path, _ in requests] == [f"/lightpush/v{version}" for version in (3, 1, 1, 1, 3, 3)]
+
+
+def test_a_node_without_light_push_is_unreachable(asking):
+    with pytest.raises(NodeUnreachable):
+        asking((404, ""), push)
+
+
+@pytest.mark.parametrize("status", [420, 500])
+def test_a_known_message_counts_as_sent_if_the_node_says_so(asking, status):
+    """So do newer nwakus: read in their source."""
+    asking((status, json.dumps({"statusDesc": "Dropping already-seen message"})), push)
+
+
+def test_a_late_service_node_may_have_published(asking, monkeypatch):
+    """The text is read in nwaku's source, for v1 and v3 alike."""
+    monkeypatch.setattr(light, "FIRST_WAIT", 0.001)
+    late = (503, json.dumps({"statusDesc": "Push request timed out"}))
+    known = answer_of(recordings.load(NWAKU, "lightpush-v3-again"))
+
+    async def work(node):
+        await again(node.publish, SHARD, MESSAGE)
+
+    _, requests = asking([late, known], work)
+    assert len(requests) == 2
+
+
+@pytest.mark.parametrize("version", ["v1", "v3"])
 @pytest.mark.parametrize("answers", ["lost", "not lost"])
-def test_a_known_message_is_out_if_an_answer_was_lost(serve, answers):
+def test_a_known_message_is_out_if_an_answer_was_lost(serve, answers, version):
     """A nwaku takes a push, and refuses the same again: it was not published to any peer."""
     message = WakuMessage(payload=b"lp", content_topic=TOPIC, timestamp=1)
-    client = serve(nwaku.create_app(DevelopmentNode(NodeSettings(shards=(SHARD,)))))
+    app = nwaku.create_app(DevelopmentNode(NodeSettings(shards=(SHARD,))))
+    if version == "v1":
+        app.router.routes[:] = [route for route in app.router.routes if "lightpush/v3" not in route.path]
+    client = serve(app)
     if answers == "lost":
-        fault = {"kind": "close", "path": "/lightpush", "times": 1}
+        fault = {"kind": "close", "path": f"/lightpush/{version}", "times": 1}
         client.post("/dev/faults", json=fault).raise_for_status()
 
     async def run():
@@ -224,7 +284,7 @@ def test_a_light_client_reads_large_messages(serve, app):
 
 def test_a_push_that_reaches_nobody_fails(asking, monkeypatch):
     monkeypatch.setattr(light, "FIRST_WAIT", 0.001)
-    refusal = answer_of(recordings.load(NWAKU, "lightpush-v1-service-without-peers"))
+    refusal = answer_of(recordings.load(NWAKU, "lightpush-v3-service-without-peers"))
 
     async def work(node):
         with pytest.raises(PushedToNobody):

@@ -131,7 +131,7 @@ def test_requests_to_a_peer_keep_their_distance():
     forever.wait()  # the process is to end
 
 
-def test_each_request_to_a_peer_waits_its_turn(bench, elsewhere, of_peer, peer_url, monkeypatch):
+def test_each_request_to_a_peer_waits_its_turn(bench, elsewhere, of_peer, monkeypatch):
     """Pages of hashes and fetches of messages, of all walks of a peer."""
     elsewhere(ago=200, count=40)
     of_peer.walker.settle(SHARD, ago(OUTAGE), None)

@@ -29,10 +29,10 @@ Encode = Callable[[WakuMessage], Mapping[str, Any]]
 
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _MESSAGES = "/filter/v2/messages/"
-_PUSH = "/lightpush/v1/message"
+_PUSH, _PUSH_V3 = "/lightpush/v1/message", "/lightpush/v3/message"
 _JSON = "application/json; charset=UTF-8"
-#: nwaku's answer to a message that it knows already, to one of another shard, and without peers.
-_NOT_PUBLISHED = "not_published_to_any_peer"
+#: nwaku's answer to a message that it knows already, to one of another shard, and without peers; and that of v3.
+_NOT_PUBLISHED, _NO_PEERS = "not_published_to_any_peer", "No peers for topic, skipping publish"
 
 
 class NwakuLight:
@@ -50,6 +50,7 @@ class NwakuLight:
             Route(f"{_SUBSCRIPTIONS}/{{id}}", self._ping, methods=["GET"]),
             Route(f"{_MESSAGES}{{path:path}}", self._read, methods=["GET"]),
             Route(_PUSH, self._push, methods=["POST"]),
+            Route(_PUSH_V3, self._push_v3, methods=["POST"]),
         ]
 
     async def _subscribe(self, request: Request) -> Response:
@@ -100,6 +101,19 @@ class NwakuLight:
         refusal = self._hand_over(shard, message)
         return text("OK") if refusal is None else text(f"Failed to request a message push: {refusal}", 503)
 
+    async def _push_v3(self, request: Request) -> Response:
+        try:
+            shard, body = _push_request(await json_body(request, empty="Missing content body"))
+            message = message_from(body)
+        except UndecodableError as error:
+            return _pushed(400, f"Invalid push request! {_nim_error(str(error))}")
+        except BodyRefusedError as error:
+            return _pushed(400, f"Invalid message! {error}")
+        refusal = self._hand_over(shard, message)
+        if refusal is None:
+            return JSONResponse({"relayPeerCount": 1})
+        return _pushed(505, _NO_PEERS) if refusal == _NOT_PUBLISHED else _pushed(500, refusal)
+
     def _hand_over(self, shard: str, message: WakuMessage) -> str | None:
         """Give a message to the service node; return its error text if it does not take it, else None."""
         if not shard:
@@ -145,10 +159,18 @@ def _filter_refusal(error: BodyRefusedError) -> Response:
     if isinstance(error, NoContentTypeError):
         return refusal_of(error)
     # The one text has a colon elsewhere, and a full stop here.
-    reason = str(error).replace("decode: ", "decode. ")
-    kind = f'(status: 400 Bad Request, message: "{reason}", contentType: "text/plain")'
-    failure = f"(status: 400 Bad Request, headers: , kind: Error, errobj: {kind})"
+    failure = _nim_error(str(error).replace("decode: ", "decode. "))
     return _status("unknown", (HTTPStatus.BAD_REQUEST, f"BAD_REQUEST: Failed to decode request: {failure}"))
+
+
+def _nim_error(reason: str) -> str:
+    """Return an error of a body as nwaku prints it."""
+    kind = f'(status: 400 Bad Request, message: "{reason}", contentType: "text/plain")'
+    return f"(status: 400 Bad Request, headers: , kind: Error, errobj: {kind})"
+
+
+def _pushed(status: int, description: str) -> Response:
+    return JSONResponse({"statusDesc": description}, status)
 
 
 class GoWakuLight:
