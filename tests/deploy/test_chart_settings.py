@@ -256,6 +256,7 @@ def test_bundled_parts_have_the_options_of_compose():
         "--dns-discovery-url=enrtree://example@nodes.example.org"  # compose says it in the environment
     }
     assert set(services["nwaku"]["command"]) <= set(node["args"])
+    assert [each.replace("$$", "$") for each in services["nwaku"]["entrypoint"]] == node["command"]
     *shell, options = services["redis"]["command"]
     assert redis["command"] == shell
     assert options_of(redis["args"][0]) == options_of(options.replace("$$", "$"))

@@ -256,6 +256,15 @@ def test_prometheus_asks_every_process():
     assert all("metrics" in SERVICES[name]["networks"] for name in names)
 
 
+def test_the_node_keeps_its_key(tmp_path):
+    shell, option, script, *name = SERVICES["nwaku"]["entrypoint"]
+    script = script.replace("$$", "$").replace("/data", str(tmp_path)).replace("exec /usr/bin/wakunode", "echo")
+    starts = [subprocess.check_output([shell, option, script, *name, "--relay=true"], text=True) for _ in range(2)]
+    assert re.fullmatch(r"--nodekey=[0-9a-f]{64} --relay=true\n", starts[0])
+    assert starts[0] == starts[1]
+    assert (tmp_path / "nodekey").stat().st_mode & 0o077 == 0
+
+
 def test_documented_command_pins_external_images():
     [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "operating" / "deploy.md").read_text())
     assert set(names.split()) == SERVICES.keys() - OURS
