@@ -109,6 +109,7 @@ _CONTENT_SCHEMA: Final = pa.schema(
         pa.field("whole", pa.binary()),
         pa.field("index", pa.int64()),
         pa.field("count", pa.int64()),
+        pa.field("length", pa.int64()),
         pa.field("sealed", pa.binary()),
     ]
 )
@@ -321,6 +322,7 @@ def _content_row(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
             "whole": segment.entire_message_hash,
             "index": segment.index,
             "count": segment.count,
+            "length": segment.original_length,
             "sealed": seal(identity.segment_key, segment.payload),
         }
     return _row_of(content, row["timestamp"], identity)
@@ -362,7 +364,7 @@ def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> It
         if len(payloads) < row["count"]:
             continue
         segments = [
-            Segment(row["whole"], index, row["count"], unseal(identity.segment_key, ciphertext))
+            Segment(row["whole"], index, row["count"], unseal(identity.segment_key, ciphertext), row["length"])
             for index, ciphertext in payloads.items()
         ]
         signer = PublicKey(row["signer"]) if row["signer"] else None

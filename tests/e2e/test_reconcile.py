@@ -1,5 +1,6 @@
 """Whatever loses a message, it is in the Store: it is handled all the same, and once."""
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.redis import watched
+from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.light import LightNode
 from wakupush.waku.node import WakuNode
 
 
@@ -106,8 +109,14 @@ def test_ingest_is_killed_and_misses_everything(stack, client):
     assert client.pushes() == 1
 
 
-@pytest.mark.parametrize("is_live", [True, False])
-def test_a_registration_with_full_lists_in_one_message(stack, client, is_live):
+async def push(url, message):
+    """Publish as a light client."""
+    async with AsyncRest(url) as rest:
+        await LightNode(rest).publish(SHARDS[0], message)
+
+
+@pytest.mark.parametrize("way", ["relay", "light", "reconcile"])
+def test_a_registration_with_full_lists_in_one_message(stack, client, way):
     """Of 787 kB, as Status clients send it: in one message, not in segments."""
     contacts = [bytes([number % 256]) * 64 for number in range(5000)]
     lists = {"blocked_chat_list": contacts, "muted_chat_list": contacts, "allowed_mentions_chat_list": contacts[:1700]}
@@ -119,13 +128,17 @@ def test_a_registration_with_full_lists_in_one_message(stack, client, is_live):
         most_bytes=2**20,
     )
     assert 750_000 < len(sent.payload) < 800_000
-    if not is_live:
+    if way == "reconcile":
         stack.ingest.kill()
     try:
-        client.send(sent)
+        if way == "light":
+            asyncio.run(push(stack.node_url, sent))
+            client.sent.append(message_hash(SHARDS[0], sent))
+        else:
+            client.send(sent)
         client.wait()
     finally:
-        if not is_live:
+        if way == "reconcile":
             stack.ingest.start()
     assert client.kinds()["registered"] == 1
     assert client.kinds()["answered"] == 1

@@ -24,13 +24,13 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wakupush/pb/segment.proto\x12\x08wakupush\"e\n\x0eSegmentMessage\x12\x1b\n\x13\x65ntire_message_hash\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\r\x12\x16\n\x0esegments_count\x18\x03 \x01(\r\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19wakupush/pb/segment.proto\x12\x08wakupush\"\x86\x01\n\x0eSegmentMessage\x12\x1b\n\x13\x65ntire_message_hash\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\r\x12\x16\n\x0esegments_count\x18\x03 \x01(\r\x12\x0f\n\x07payload\x18\x04 \x01(\x0c\x12\x1f\n\x17original_payload_length\x18\x07 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wakupush.pb.segment_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEGMENTMESSAGE']._serialized_start=39
-  _globals['_SEGMENTMESSAGE']._serialized_end=140
+  _globals['_SEGMENTMESSAGE']._serialized_start=40
+  _globals['_SEGMENTMESSAGE']._serialized_end=174
 # @@protoc_insertion_point(module_scope)

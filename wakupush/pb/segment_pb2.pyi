@@ -24,11 +24,14 @@ class SegmentMessage(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     SEGMENTS_COUNT_FIELD_NUMBER: _builtins.int
     PAYLOAD_FIELD_NUMBER: _builtins.int
+    ORIGINAL_PAYLOAD_LENGTH_FIELD_NUMBER: _builtins.int
     entire_message_hash: _builtins.bytes
     """Keccak-256 of the whole message, 32 bytes."""
     index: _builtins.int
     segments_count: _builtins.int
     payload: _builtins.bytes
+    original_payload_length: _builtins.int
+    """Bytes of the whole message, on every part: a reader cuts the joined parts to it. 0 or absent: they are as long."""
     def __init__(
         self,
         *,
@@ -36,10 +39,11 @@ class SegmentMessage(_message.Message):
         index: _builtins.int = ...,
         segments_count: _builtins.int = ...,
         payload: _builtins.bytes = ...,
+        original_payload_length: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entire_message_hash", b"entire_message_hash", "index", b"index", "payload", b"payload", "segments_count", b"segments_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entire_message_hash", b"entire_message_hash", "index", b"index", "original_payload_length", b"original_payload_length", "payload", b"payload", "segments_count", b"segments_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

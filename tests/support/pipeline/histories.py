@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pipeline.archive.files import HOUR, Archive, Hour
 from wakupush.devnet.demo import messages
 from wakupush.model.waku_message import WakuMessage
-from wakupush.protocol import application, envelopes, payload, topics
+from wakupush.pb.segment_pb2 import SegmentMessage
+from wakupush.protocol import application, envelopes, payload, segments, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -93,11 +94,28 @@ class History:
             lists = {"muted_chat_list": [secrets.token_bytes(64) for _ in range(40)]}
             parts = self.register(client, SMALL, installation_id=device, version=version, **lists)
             assert len(parts) > 1
+            if version == 2:
+                parts = self.padded(client, installation_id=device, version=version, **lists)
             outgoing += parts[: -1 if version == 3 else None]
         outgoing += self.again(outgoing[:2])
         # Parts of one message have one time: they are told apart by their order of arrival alone.
         self.random.shuffle(outgoing)
         return outgoing
+
+    def padded(self, client: PrivateKey, **fields: object) -> list[WakuMessage]:
+        """Return a registration in two parts that name its length, as Status of 2026 does, the last one padded."""
+        content = messages.registration(client, self.server, **fields)
+        metadata = application.wrap(
+            Type.PUSH_NOTIFICATION_REGISTRATION, seal_registration(content, client, self.server), client
+        )
+        halves = [SegmentMessage.FromString(part) for part in segments.split(metadata, len(metadata) // 2 + 1)]
+        halves[-1].payload += bytes(100)
+        for half in halves:
+            half.original_payload_length = len(metadata)
+        topic = topics.content_topic(topics.personal_topic(self.server))
+        sealed = [payload.seal_asymmetric(half.SerializeToString(), self.server, client) for half in halves]
+        at = self.tick()
+        return [WakuMessage(payload=each, content_topic=topic, timestamp=at) for each in sealed]
 
     def user_with_too_many_segments(self) -> list[WakuMessage]:
         lists = {"muted_chat_list": [secrets.token_bytes(256) for _ in range(49)]}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.pb.segment_pb2 import SegmentMessage
-from wakupush.protocol import application, ecies, grants, payload, registration, segments
+from wakupush.protocol import application, ecies, envelopes, grants, payload, registration, segments
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
@@ -176,6 +176,66 @@ def test_a_changed_segment(given_split):
     with pytest.raises(Refused) as refused:
         segments.join([changed, *others])
     assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+
+
+def named(part, length, payload=None):
+    """Return a part that names the length of the whole, as clients of 2026 write it, read again."""
+    message = SegmentMessage(
+        entire_message_hash=part.entire_message_hash,
+        index=part.index,
+        segments_count=part.count,
+        payload=part.payload if payload is None else payload,
+        original_payload_length=length,
+    )
+    return segments.parse(message.SerializeToString())
+
+
+@given(split(), st.binary(max_size=20))
+def test_joined_segments_are_cut_to_the_named_length(given_split, padding):
+    data, parts = given_split
+    padded = [
+        named(part, len(data), part.payload + padding if part.index == part.count - 1 else None) for part in parts
+    ]
+    assert segments.join(padded) == data
+    without = [named(part, 0, padded[position].payload) for position, part in enumerate(parts)]
+    if padding:
+        with pytest.raises(Refused) as refused:
+            segments.join(without)
+        assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+    else:
+        assert segments.join(without) == data
+
+
+@given(split(), st.integers(-20, 20).filter(bool))
+def test_a_wrong_length_is_malformed(given_split, off):
+    data, parts = given_split
+    wrong = max(1, len(data) + off)
+    if wrong == len(data):
+        return
+    with pytest.raises(Refused) as refused:
+        segments.join([named(part, wrong) for part in parts])
+    assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+
+
+@pytest.mark.parametrize("length", [2**32 + 1, 2**64 - 1])
+def test_an_absurd_length_is_malformed(length):
+    part = segments.Segment(bytes(32), 0, 2, b"x")
+    with pytest.raises(Refused) as refused:
+        named(part, length)
+    assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(20, 400))
+def test_no_message_is_one_segment(metadata, most):
+    """Clients of 2026 refuse it."""
+    sealed = envelopes.seal_parts(metadata, SERVER.public_key, CLIENT, most_bytes=envelopes.ENVELOPE_BYTES + most)
+    opened = [payload.open_asymmetric(part, SERVER).data for part in sealed]
+    if len(opened) == 1:
+        assert opened == [metadata]
+    else:
+        parts = [segments.parse(part) for part in opened]
+        assert {part.count for part in parts} == {len(opened)}
+        assert segments.join(parts) == metadata
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(1, 400))

@@ -99,7 +99,10 @@ def _joined(message: Message, part: Part, here: Payloads, reader: Reader) -> Mes
         here.update(payloads)
         return message
     whole = segment.entire_message_hash
-    parts = [Segment(whole, index, segment.count, payload) for index, payload in payloads.items()]
+    # What is stored of a part is its payload alone; the hash shows whether the length of this one is right.
+    parts = [
+        Segment(whole, index, segment.count, payload, segment.original_length) for index, payload in payloads.items()
+    ]
     content = reader.read(join(part, parts), on_public_topic=part.on_public_topic)
     if isinstance(content, Elsewhere):
         return Message(message.entry, content)  # its parts wait there for this one

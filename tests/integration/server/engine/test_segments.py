@@ -1,11 +1,18 @@
 """Messages in segments, on a real Postgres: complete once, whoever has which part, and no flood of parts."""
 
+import time
+
 import pytest
 
 from support.served import contacts, in_segments, waiting
 from wakupush.devnet.demo import messages
+from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.protocol import envelopes
+from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.registration import seal_registration
+from wakupush.runtime import metrics
 from wakupush.server.beat.retention import expire_segments
 
 
@@ -22,6 +29,29 @@ def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, si
     assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
     server.handle(REGISTRATION, *parts)
     assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+@pytest.mark.parametrize(("size", "count", "outcome"), [(950_000, 2, "success"), (5_000_000, 7, "MALFORMED_MESSAGE")])
+def test_large_registrations_in_segments_of_status(server, client, size, count, outcome):
+    """In segments of up to 786,432 bytes. The limit is 1,000,000 in all, and a metric counts what is above it."""
+    too_large = metrics.EVENTS.labels("refused", REGISTRATION.name, "", Failure.REGISTRATION_TOO_LARGE.label)
+    before = too_large._value.get()
+    lists = ("blocked_chat_list", "muted_chat_list")
+    items = [bytes([number % 256]) * 64 for number in range(size // 66 // len(lists))]  # of 66 bytes as protobuf
+    content = messages.registration(client, server.key, **dict.fromkeys(lists, items))
+    assert size - 1000 < content.ByteSize() < size + 1000
+    sealed = seal_registration(content, client, server.key)
+    parts = envelopes.to_key(
+        *(client, server.key, Type.PUSH_NOTIFICATION_REGISTRATION, sealed),
+        timestamp=time.time_ns(),
+        most_bytes=786_432 + envelopes.ENVELOPE_BYTES,
+    )
+    assert len(parts) == count
+    for part in parts:
+        server.handle(REGISTRATION, part)
+    assert server.outcomes(client) == [outcome]
+    assert too_large._value.get() == before + (outcome != "success")
     assert server.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 

@@ -86,6 +86,18 @@ def test_stored_parts_count_with_new_ones(here):
     assert contents(received) == [Part] * (len(rest) - 1) + [OpenedRegistration]
 
 
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(len(WHOLE), OpenedRegistration), (0, Failure.PAYLOAD_MALFORMED), (len(WHOLE) + 10, Failure.PAYLOAD_MALFORMED)],
+)
+def test_last_part_names_the_length_of_the_whole(length, expected):
+    """Its padding is cut off; of stored parts only the payload is known."""
+    first, second, third = split()
+    padded = third.segment.payload + bytes(9)
+    last = Part(Segment(first.segment.entire_message_hash, 2, 3, padded, length), ALICE.public_key)
+    assert contents(join([last], stored_parts(first, second))) == [expected]
+
+
 def test_a_message_of_one_part_is_whole():
     assert contents(join(split(count=1))) == [OpenedRegistration]
 
