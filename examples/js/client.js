@@ -3,7 +3,7 @@
 //
 //   node client.js register --account FILE --server 0x04… --device-token TOKEN [--apn-topic TOPIC]
 //   node client.js query USER
-//   node client.js send USER --account FILE --chat NAME --text TEXT
+//   node client.js send USER --account FILE --chat NAME --text TEXT [--kind MENTION|CONTACT_REQUEST|…]
 //
 // --node is the URL of the node's REST API, or its WebSocket address for js-waku (/ip4/…/tcp/…/ws/p2p/…); --shard NAME
 // says on which shard. --account FILE keeps the chat key and what was registered, and is made if it is not there. The
@@ -100,7 +100,7 @@ async function query(node, user) {
   return null;
 }
 
-async function send(node, user, { account: file, chat, text }) {
+async function send(node, user, { account: file, chat, text, kind }) {
   const sender = wire.publicOf(Buffer.from(accountIn(file).key, "hex"));
   const devices = await query(node, user);
   if (!devices) return null;
@@ -113,7 +113,7 @@ async function send(node, user, { account: file, chat, text }) {
     publicKey: wire.keyHash(user),
     installationId,
     message: Buffer.from(text), // a messenger encrypts it: the server passes it on as it is
-    type: "MESSAGE",
+    type: kind,
     author: wire.author(sender),
   }));
   const inner = wire.encode("PushNotificationRequest", { requests, messageId: id });
@@ -139,6 +139,7 @@ const { positionals, values } = parseArgs({
     "apn-topic": { type: "string" },
     chat: { type: "string" },
     text: { type: "string" },
+    kind: { type: "string", default: "MESSAGE" }, // of wire.md: PushNotificationType
   },
 });
 const node = values.node.startsWith("/")

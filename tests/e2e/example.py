@@ -28,7 +28,7 @@ def node(*words):
 
 
 def register_query_and_send(stack, address, folder):
-    """Run the client's commands through a Waku node, and check that one push reaches gorush.
+    """Run the client's commands through a Waku node, and check that a push of each of two types reaches gorush.
 
     Args:
         address: of the Waku node, as the client's option --node takes it.
@@ -43,12 +43,14 @@ def register_query_and_send(stack, address, folder):
     [device] = json.loads(node("client.js", "query", registered["publicKey"], *common))
     assert (device["version"], device["server"]) == ("2", str(stack.key.public_key))
     send = ["client.js", "send", registered["publicKey"], *bob, "--chat", "a chat", "--text", "hello"]
-    assert json.loads(node(*send)) == [{"installationId": device["installationId"], "error": None}]
+    for kind in ("MESSAGE", "CONTACT_REQUEST"):
+        answers = json.loads(node(*send, "--kind", kind))
+        assert answers == [{"installationId": device["installationId"], "error": None}]
 
     def pushes():
         entries = httpx2.get(f"{stack.gorush_url}/dev/log").json()["entries"]
         return [each["notification"] for each in entries if each["token"] == "alice-phone"]
 
-    wait_until(pushes, timeout=60, what="the push")
-    [push] = pushes()
-    assert push["data"]["message"] == "0x" + b"hello".hex()
+    wait_until(lambda: len(pushes()) > 1, timeout=60, what="both pushes")
+    assert {push["data"]["message"] for push in pushes()} == {"0x" + b"hello".hex()}
+    assert len({push["message"] for push in pushes()}) == len(pushes()) == 2, "each type has a text"

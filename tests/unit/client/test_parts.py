@@ -145,6 +145,15 @@ def test_messages_come_out_as_they_went_in():
     assert Mailbox(EVE).take(message) is None
 
 
+@pytest.mark.parametrize("version", [0, 1])
+def test_messages_of_either_version_are_read(version):
+    """A Status app sends 1 up to 2.37, and 0 from 2.40 on; the payload is the same."""
+    [message] = sent(b"hello")
+    assert Mailbox(ME).take(replace(message, version=version)).inner == b"hello"
+    listed = advertisement(ME, [info("phone")], topic_key=bytes(32), timestamp=1)
+    assert open_advertisement(replace(listed, version=version), bytes(32)) == open_advertisement(listed, bytes(32))
+
+
 def test_segments_join_in_any_order_of_one_sender():
     inner = os.urandom(5000)
     box, parts = Mailbox(ME, 100), sent(inner, most_bytes=2000)
