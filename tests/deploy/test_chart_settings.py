@@ -9,7 +9,7 @@ import pytest
 import typer
 import yaml
 
-from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, pod_specs
+from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, pod_specs, render
 from wakupush.cli import app
 from wakupush.model.queues import QUEUES
 from wakupush.protocol.keys import PrivateKey
@@ -260,6 +260,12 @@ def test_bundled_parts_have_the_options_of_compose():
     *shell, options = services["redis"]["command"]
     assert redis["command"] == shell
     assert options_of(redis["args"][0]) == options_of(options.replace("$$", "$"))
+
+
+def test_bundled_node_caches_what_ingest_assumes():
+    rendered = render(VALUES["trial"], "--set", "settings.waku.cache_capacity=5000")
+    assert "--rest-relay-cache-capacity=5000" in rendered
+    assert 'WAKUPUSH_WAKU__CACHE_CAPACITY: "5000"' in rendered
 
 
 def options_of(command):

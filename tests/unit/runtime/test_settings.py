@@ -162,8 +162,8 @@ def test_no_shard_may_begin_as_another_is_called(monkeypatch):
 
 @pytest.mark.parametrize("file", ["docker/compose.yaml", "deploy/helm/wakupush/templates/node.yaml"])
 def test_nodes_have_the_cache_that_ingest_assumes(file):
-    told = re.findall(r"--rest-relay-cache-capacity=(\d+)", (Path(__file__).parents[3] / file).read_text())
-    assert [int(each) for each in told] == [Settings().waku.cache_capacity]
+    options = re.findall(r"--rest-relay-cache-capacity=.*?(\d+)", (Path(__file__).parents[3] / file).read_text())
+    assert [int(each) for each in options] == [Settings().waku.cache_capacity]
 
 
 def test_secrets_are_not_shown(monkeypatch):
