@@ -129,9 +129,8 @@ def _apps_schema(app: dict) -> dict:
     fields = {
         each: _plain(value, meanings[each]) for each, value in app["properties"].items() if each != "feedback_secret"
     }
-    names = {"pattern": "^[a-z0-9]+(_[a-z0-9]+)*$"}
     table = {"type": "object", "additionalProperties": False, "properties": fields}
-    return {"type": "object", "propertyNames": names, "additionalProperties": table}
+    return {"type": "object", "additionalProperties": False, "patternProperties": {"^[a-z0-9]+(_[a-z0-9]+)*$": table}}
 
 
 def _profiles_schema(tables: dict) -> dict:
