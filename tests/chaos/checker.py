@@ -304,14 +304,13 @@ def expected_row(sent: Sent) -> Stored:
 
 def columns(content: PushNotificationRegistration) -> dict[str, object]:
     """Return the content of a registration as it is compared."""
-    is_ios = content.token_type == PushNotificationRegistration.APN_TOKEN
     return {
         "token_type": int(content.token_type),
         "device_token": content.device_token,
         "access_token": content.access_token,
         "grant": content.grant.hex(),
         "enabled": content.enabled,
-        "apn_topic": content.apn_topic if is_ios else "",
+        "apn_topic": content.apn_topic,
         "allow_from_contacts_only": content.allow_from_contacts_only,
         "block_mentions": content.block_mentions,
         "blocked_chat_list": sorted({each.hex() for each in content.blocked_chat_list}),

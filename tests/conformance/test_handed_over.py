@@ -45,6 +45,7 @@ class HandedOver(Running):
         with database.open_database(path, None) as reference:
             done = importing.run(
                 importing.Import(
+                    app_of=lambda _: "",
                     reference=reference,
                     connection=connection,
                     identity=identity,

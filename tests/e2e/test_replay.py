@@ -148,7 +148,7 @@ def test_what_the_node_refuses_or_fails(tmp_path, node_url, read):
     assert counts(result) == (2, 2, 1)
     assert [complaint.split(": ")[:2] for complaint in result.stderr.splitlines()] == [
         ["line 2", "NodeRefused"],
-        ["line 3", "NodeUnreachable"],
+        ["line 3", "NotPublished"],
         ["line 4", "NodeRefused"],
     ]
     assert payloads(read()) == [b"1", b"4"]

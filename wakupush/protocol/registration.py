@@ -154,8 +154,7 @@ def of(message: PushNotificationRegistration) -> Registration:
         access_token=message.access_token,
         grant=message.grant,
         enabled=message.enabled,
-        # Firebase knows no topics; an app may have one, and anything may stand there.
-        apn_topic=message.apn_topic if _APN_TOPIC.fullmatch(message.apn_topic) else "",
+        apn_topic=_stored_topic(message.apn_topic),
         allow_from_contacts_only=message.allow_from_contacts_only,
         block_mentions=message.block_mentions,
         allowed_key_list=tuple(message.allowed_key_list),
@@ -163,6 +162,11 @@ def of(message: PushNotificationRegistration) -> Registration:
         muted_chat_list=tuple(message.muted_chat_list),
         allowed_mentions_chat_list=tuple(message.allowed_mentions_chat_list),
     )
+
+
+def _stored_topic(topic: str) -> str:
+    """Return a topic that can name an app. For Firebase it means nothing else, and anything may stand there."""
+    return topic if len(topic) <= APN_TOPIC_BYTES and _APN_TOPIC.fullmatch(topic) else ""
 
 
 def encode_response(request_id: bytes, failure: Failure | None) -> bytes:
@@ -198,7 +202,7 @@ _ERRORS = {answer.value.registration: answer for answer in Answer if answer.valu
 
 # gorush pastes the device token into the path of the request to APNs, unescaped, and the topic into a header.
 _LEAVES_PATH = re.compile(r"[\x00-\x20\x7f-\xa0/?#%\s]|\.\.")
-_APN_TOPIC = re.compile(rf"[\x21-\x7e]{{1,{APN_TOPIC_BYTES}}}", re.ASCII)
+_APN_TOPIC = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 
 def _refuse(faults: Iterator[Failure]) -> None:

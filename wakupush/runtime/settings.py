@@ -705,7 +705,7 @@ def _in_file(path: str) -> dict[str, object]:
             values |= {_variable(name, key): inner for key, inner in value.items()}
         else:
             raise SettingsError(f"{name} in {path}: a table is expected")
-    unknown = [name for name in values if not _is_known(name) and name != _variable(_FILE_ONLY)]
+    unknown = [name for name in values if not _is_setting(name) and name != _variable(_FILE_ONLY)]
     if unknown:
         keys = ", ".join(_suggest(name, _key) for name in unknown)
         raise SettingsError(f"unknown settings in {path}: {keys}")
@@ -773,9 +773,8 @@ _OF_AN_APP = re.compile(f"WAKUPUSH_APPS__[A-Z0-9]+(_[A-Z0-9]+)*(__({'|'.join(App
 
 def _is_known(name: str) -> bool:
     """Return whether a variable with our prefix is a setting, names the file of settings, or is for tests."""
-    return (
-        name in _VARIABLES
-        or _OF_AN_APP.fullmatch(name) is not None
-        or name == FILE_VARIABLE
-        or name.startswith("WAKUPUSH_TEST_")
-    )
+    return _is_setting(name) or name == FILE_VARIABLE or name.startswith("WAKUPUSH_TEST_")
+
+
+def _is_setting(name: str) -> bool:
+    return name in _VARIABLES or _OF_AN_APP.fullmatch(name) is not None

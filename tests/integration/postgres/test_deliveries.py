@@ -36,7 +36,8 @@ def test_whose_lease_ended_settles_nothing(connection):
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
     assert take(connection, {claimed.delivery_key: 2}) == []
     [(taken, _)] = take(connection, {claimed.delivery_key: 1})
-    assert taken == delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST)
+    expected = delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST, expires_at=taken.expires_at)
+    assert taken == expected
     assert take(connection, {claimed.delivery_key: 1}) == []
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
     assert deliveries.settle(connection, [Settlement(delivery=taken, state=DeliveryState.DELIVERED, version=2**64 - 1)])

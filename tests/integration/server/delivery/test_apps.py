@@ -2,6 +2,7 @@
 
 import json
 
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
@@ -34,6 +35,7 @@ def nightly_gorush(tmp_path_factory, forkserver):
 
 @pytest.fixture
 def apps(nightly_gorush):
+    httpx2.delete(f"{nightly_gorush}/dev/faults")
     return {
         "release": {"topics": ["im.app", "im.app.old"], "firebase": True},
         "nightly": {"topics": ["im.app.nightly"], "gorush_urls": nightly_gorush, "profile": "status"},

@@ -35,7 +35,7 @@ def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, si
 @pytest.mark.parametrize(("size", "count", "outcome"), [(950_000, 2, "success"), (5_000_000, 7, "MALFORMED_MESSAGE")])
 def test_large_registrations_in_segments_of_status(server, client, size, count, outcome):
     """In segments of up to 786,432 bytes. The limit is 1,000,000 in all, and a metric counts what is above it."""
-    too_large = metrics.EVENTS.labels("refused", REGISTRATION.name, "", Failure.REGISTRATION_TOO_LARGE.label)
+    too_large = metrics.EVENTS.labels("refused", REGISTRATION.name, "", "", Failure.REGISTRATION_TOO_LARGE.label)
     before = too_large._value.get()
     lists = ("blocked_chat_list", "muted_chat_list")
     items = [bytes([number % 256]) * 64 for number in range(size // 66 // len(lists))]  # of 66 bytes as protobuf

@@ -105,7 +105,7 @@ def test_changes_hold_what_is_stored():
         access_token=TOKEN,
         grant=granted(ALICE, TOKEN),
         enabled=True,
-        apn_topic="",
+        apn_topic=content.message.apn_topic,
         allow_from_contacts_only=False,
         block_mentions=False,
         allowed_key_list=(),
