@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -34,9 +35,11 @@ def register_query_and_send(stack, address, folder):
         address: of the Waku node, as the client's option --node takes it.
         folder: for the accounts.
     """
+    # Other tests push through the same gorush.
+    token = f"alice-{uuid4()}"
     common = ["--node", address]
     alice, bob = ([*common, "--account", str(folder / name)] for name in ("alice.json", "bob.json"))
-    register = ["client.js", "register", *alice, "--server", str(stack.key.public_key), "--device-token", "alice-phone"]
+    register = ["client.js", "register", *alice, "--server", str(stack.key.public_key), "--device-token", token]
     registered = json.loads(node(*register))
     assert (registered["version"], registered["error"]) == (1, None)
     assert json.loads(node(*register))["version"] == 2
@@ -49,7 +52,7 @@ def register_query_and_send(stack, address, folder):
 
     def pushes():
         entries = httpx2.get(f"{stack.gorush_url}/dev/log").json()["entries"]
-        return [each["notification"] for each in entries if each["token"] == "alice-phone"]
+        return [each["notification"] for each in entries if each["token"] == token]
 
     wait_until(lambda: len(pushes()) > 1, timeout=60, what="both pushes")
     assert {push["data"]["message"] for push in pushes()} == {"0x" + b"hello".hex()}
