@@ -158,7 +158,7 @@ def _take(
     dry: bool,
     as_json: bool,
 ) -> None:
-    from wakupush.server.registration.installations import app_of
+    from wakupush.server.delivery.apps import app_of
     from wakupush.takeover import database, importing
 
     with _bar("rows", sum(database.count(reference))) as progress:

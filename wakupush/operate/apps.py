@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from psycopg import Connection
 
-from wakupush.model.platforms import Platform
 from wakupush.postgres import apps
 from wakupush.protocol.at_rest import AtRest
 from wakupush.runtime.settings import Settings
+from wakupush.server.delivery.apps import app_of
 
 
 @dataclass(slots=True)
@@ -37,10 +37,9 @@ def assign(
     for page in apps.devices(connection, at_rest):
         assignments = []
         for device in page:
-            platform, topic = device.target.platform, device.target.apn_topic
-            app = settings.app_of(topic, firebase=platform is Platform.ANDROID)
+            app = app_of(device.target, settings)
             if app is None:
-                totals.without_app[platform.label, topic] += 1
+                totals.without_app[device.target.platform.label, device.target.apn_topic] += 1
             if (app or "") != device.app:
                 assignments.append((device, app or ""))
         changed = len(assignments) if dry else apps.assign(connection, assignments)

@@ -11,7 +11,6 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, Redis, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
-from wakupush.model.platforms import Platform
 from wakupush.model.roles import Role
 from wakupush.operate.doctor.finding import Finding, Level
 from wakupush.postgres import apps, roles
@@ -22,6 +21,7 @@ from wakupush.redis.left_out import NodeFault
 from wakupush.runtime.connections.postgres import check_dsn, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError
+from wakupush.server.delivery.apps import app_of
 from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity, load_public_key
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
@@ -364,13 +364,7 @@ def _topics_without_app(settings: Settings, connection: psycopg.Connection, name
     except (NoIdentityError, UnsealableError, psycopg.errors.InsufficientPrivilege):
         return None
     targets = [device.target for device in devices]
-    return sorted(
-        {
-            repr(target.apn_topic)
-            for target in targets
-            if settings.app_of(target.apn_topic, firebase=target.platform is Platform.ANDROID) is None
-        }
-    )
+    return sorted({repr(target.apn_topic) for target in targets if app_of(target, settings) is None})
 
 
 def _roles(part: str, user: str, logins: list[roles.Login]) -> Iterator[Finding]:

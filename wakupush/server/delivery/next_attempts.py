@@ -7,10 +7,10 @@ from typing import Final
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure, Route
-from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Receiver
 from wakupush.postgres import deliveries, events
 from wakupush.protocol.request import filtered
+from wakupush.server.delivery.apps import app_of
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.events import count_events, delivery_event
 from wakupush.server.delivery.outcome import before, store_ends
@@ -65,9 +65,7 @@ def _posting(sender: Sender, delivery: Delivery, receiver: Receiver | None, repo
     target = receiver.target if receiver else None
     if target is None:
         return Posting(delivery, None, reporter)
-    is_firebase = target.platform is Platform.ANDROID
-    app = sender.settings.app_of(target.apn_topic, firebase=is_firebase) or ""
-    current = replace(delivery, app=app, platform=target.platform)
+    current = replace(delivery, app=app_of(target, sender.settings) or "", platform=target.platform)
     if current.app_platform != delivery.app_platform:
         # What the row names has nothing to do with it any more, so its breaker must not hold up others like it.
         sender.posts.breaker.note(delivery.app_platform, [Route.WORKS], probe=False)

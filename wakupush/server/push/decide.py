@@ -13,7 +13,7 @@ from wakupush.model.events import Event, EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Verdicts
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.model.registrations import Address, Target
 from wakupush.protocol import registration
 from wakupush.protocol import request as rules
@@ -21,6 +21,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.notification import fitting
 from wakupush.protocol.request import Filtered, Request
+from wakupush.server.delivery.apps import app_of
 from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
@@ -188,7 +189,7 @@ def _decide_item(
         return _Item(decision)
     if address is None or receiver is None or (target := receiver.target) is None:
         raise AssertionError("a notification was let through without a registered device or its access token")
-    app = context.settings.app_of(target.apn_topic, firebase=target.platform is Platform.ANDROID) or ""
+    app = app_of(target, context.settings) or ""
     app_platform = AppPlatform(app, target.platform)
     if decision is not None:
         return _Item(None, decision, app_platform=app_platform)

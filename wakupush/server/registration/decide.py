@@ -15,11 +15,12 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PublicKey
 from wakupush.runtime.settings import Settings
+from wakupush.server.delivery.apps import app_of
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.engine.outcome import Outcome, Reply
 from wakupush.server.registration.charge import Charge, charges
-from wakupush.server.registration.installations import Installations, app_of, change_of
+from wakupush.server.registration.installations import Installations, change_of
 from wakupush.server.registration.read import OpenedRegistration, RefusedRegistration
 
 #: Refusals of devices that no app of the settings takes.

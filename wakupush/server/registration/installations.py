@@ -4,12 +4,10 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from wakupush.model.failures import Failure
-from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Change, Installation, Registration, Stored
+from wakupush.model.registrations import Change, Installation, Stored
 from wakupush.protocol import registration as rules
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.identity import Identity
-from wakupush.runtime.settings import Settings
 from wakupush.server.registration.read import OpenedRegistration
 
 
@@ -48,11 +46,6 @@ class Installations:
     def copy(self) -> Self:
         """Return these installations, to take over registrations without changing the original."""
         return replace(self, stored=dict(self.stored), counts=dict(self.counts))
-
-
-def app_of(registration: Registration, settings: Settings) -> str | None:
-    """Return the app that a registered device belongs to; None if no app of the settings takes it."""
-    return settings.app_of(registration.apn_topic, firebase=registration.token_type is TokenType.FIREBASE)
 
 
 def change_of(

@@ -72,9 +72,10 @@ def plan(connection, platform=None):
 
 def assert_reads_one_row_of_each_index(nodes):
     """Of a look for platforms with due deliveries: it must not depend on how many there are, nor on their attempts."""
-    read = {node["Index Name"]: node["Actual Rows"] for node in nodes if "Index Name" in node}
-    assert set(read) == {"deliveries_app_due", "deliveries_app_lapsed"}
-    assert max(read.values()) <= 1
+    scans = [node for node in nodes if "Index Name" in node]
+    assert {node["Index Name"] for node in scans} == {"deliveries_app_due", "deliveries_app_lapsed"}
+    # Of a scan that runs several times, the rows are the average.
+    assert max(node["Actual Rows"] for node in scans) <= 1
     assert sum(node.get("Rows Removed by Filter", 0) for node in nodes if "Index Name" in node) == 0
 
 
