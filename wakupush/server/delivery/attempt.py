@@ -84,7 +84,10 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
     if client is None:
         topics = {posting.target.apn_topic for posting in post if posting.target is not None}
         log.error("app_gone", topics=sorted(topics)[:MOST_TOPICS])
-    answer = client.post(notifications) if client else PostResult([Failure.APP_GONE] * len(post))
+        answer = PostResult([Failure.APP_GONE] * len(post))
+    else:
+        answer = client.post(notifications)
+        metrics.POST_SECONDS.labels(*app_platform.labels).observe(time.monotonic() - start_monotonic)
     if tracing.is_on():
         for posting in post:
             attributes: tracing.Attributes = {
@@ -93,7 +96,6 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
                 "attempt": posting.delivery.attempt,
             }
             tracing.record("post", posting.delivery.trace_id, start_time, sender.now(), attributes)
-    metrics.POST_SECONDS.labels(*app_platform.labels).observe(time.monotonic() - start_monotonic)
     if len(post) > 1 and all(outcome is Failure.GORUSH_REFUSED for outcome in answer.outcomes):
         log.warning("post_refused", app=app, platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
