@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean
+.PHONY: age cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -120,6 +120,9 @@ bench: setup ## Measure the budgets: a second, latencies, what grows (about half
 bench-against: setup ## Compare what messages cost with another revision, alternating (REV=c607958, PAIRS=, LOAD=, CONCURRENCY=, JSON=; an hour)
 	$(RUN) benchmarks.against $(if $(REV),--rev $(REV)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(LOAD),--load "$(LOAD)") \
 		$(if $(CONCURRENCY),--concurrency $(CONCURRENCY)) $(if $(JSON),--json $(JSON))
+
+age: setup ## Run each job and statement on a database of ten million users, a year old (DIRECTORY=, USERS=; two hours, 45 GB)
+	$(RUN) benchmarks.age $(if $(DIRECTORY),--directory "$(DIRECTORY)") $(if $(USERS),--users $(USERS))
 
 bench-pipeline: setup setup-java ## Measure the pipeline: 1 M and 10 M events, archives of 100 k and 1 M messages (EVENTS=, MESSAGES=; hours)
 	$(RUN) benchmarks.pipeline $(if $(EVENTS),--events $(EVENTS))

@@ -42,6 +42,8 @@ CALM = {
     "WAKUPUSH_GORUSH__TIMEOUT": "75",
     "WAKUPUSH_DELIVERY__LEASE": "120",
 }
+#: Its own modules come first in its folder, and it refuses settings that are newer than it is.
+NOT_OF_OLD_CODE = ("PYTHONPATH", "WAKUPUSH_HTTP_HOST")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
@@ -74,8 +76,7 @@ class OldCode:
 
     def __init__(self, stack, folder):
         self.stack, self.folder = stack, folder
-        # Its own modules come first in its folder.
-        self.environment = {name: value for name, value in stack.environment.items() if name != "PYTHONPATH"}
+        self.environment = {name: value for name, value in stack.environment.items() if name not in NOT_OF_OLD_CODE}
         ports = [free_port() for _ in range(3)]
         self.ingest = self.process(
             "ingest",

@@ -13,10 +13,11 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 
@@ -42,16 +43,24 @@ class PostgresServer(Process):
             above it must be open to the unprivileged user that Postgres runs as.
         port: None takes a free one, which is kept over restarts.
         fsync: False trades the safety of committed data for speed.
+        settings: of Postgres, over ours.
     """
 
-    def __init__(self, directory: Path, *, port: int | None = None, fsync: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        fsync: bool = True,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.port = port or free_port()
         self._cluster = directory.resolve() / "data"
         self._fsync = fsync
         self._run_as = unprivileged_user()
         self._programs = _programs(self._run_as)
-        settings = {**_SETTINGS, "port": str(self.port), "fsync": "on" if fsync else "off"}
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        words = {**_SETTINGS, **settings, "port": str(self.port), "fsync": "on" if fsync else "off"}
+        options = [word for name, value in words.items() for word in ("-c", f"{name}={value}")]
         super().__init__(
             "postgres",
             [str(self._programs / "postgres"), "-D", str(self._cluster), *options],

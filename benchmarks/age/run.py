@@ -1,0 +1,201 @@
+"""Running the work on an old and large database, and judging it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+import psycopg
+from rich.table import Table
+
+from benchmarks.age.fill import DAY
+from benchmarks.age.statements import Recorder, Statement
+from benchmarks.age.work import Work
+from benchmarks.made import SHARD
+from wakupush.model.entries import Entry
+from wakupush.model.waku_message import WakuMessage
+from wakupush.postgres import ledger, query_topics
+
+#: Seconds of a statement, and the share of a day that a job needs for a day's work.
+MOST_SECONDS = 1.0
+MOST_SHARE = 0.1
+#: Seconds for which a statement may wait for a lock.
+MOST_WAIT = 0.05
+#: Rows that a statement may read for each that it returns or changes, and those that any may read.
+MOST_RATIO = 10
+FREE_ROWS = 5_000
+#: Rows of a table that may be read as a whole.
+SMALL_TABLE = 20_000
+#: Statements that count rows up to a limit of their own, with the most that they may read.
+BOUNDED = {"backlog.waiting": 100_000}
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a piece of work took."""
+
+    work: Work
+    rows: int
+    seconds: float
+    statements: list[Statement]
+    #: Bytes of write-ahead log, and of temporary files.
+    wal: int
+    spilled: int
+    #: Bytes by which the process was larger than before, at most.
+    memory: int
+    #: Seconds of the longest wait of others for a lock.
+    waited: float
+    failure: str = ""
+
+    @property
+    def share(self) -> float:
+        """The share of a day that a day's work takes."""
+        if self.rows and self.work.rows_a_day:
+            return self.seconds / self.rows * self.work.rows_a_day / DAY
+        return self.seconds * self.work.runs_a_day / DAY
+
+    def findings(self) -> Iterator[str]:
+        """Say what must not be."""
+        if self.failure:
+            yield f"{self.work.name} failed: {self.failure}"
+        if self.waited > MOST_WAIT:
+            yield f"{self.work.name}: others waited {1000 * self.waited:.0f} ms for a lock"
+        if not self.work.may_be_long and self.share > MOST_SHARE:
+            yield f"{self.work.name}: {100 * self.share:.0f} % of a day for the work of a day"
+        yield from findings(self.statements, with_times=not self.work.may_be_long)
+
+
+def findings(statements: Iterable[Statement], *, with_times: bool) -> Iterator[str]:
+    """Say which statements read too much, or take too long."""
+    for one in {each.name: each for each in sorted(statements, key=lambda each: each.read)}.values():
+        if large := {table: rows for table, rows in one.scanned.items() if rows > SMALL_TABLE}:
+            yield f"{one.name} reads all of {', '.join(f'{table} ({rows:,} rows)' for table, rows in large.items())}"
+        elif one.read > BOUNDED.get(one.name, FREE_ROWS) + MOST_RATIO * one.wanted:
+            yield f"{one.name} reads {one.read:,} rows for {one.wanted:,}"
+        if with_times and one.seconds > MOST_SECONDS:
+            yield f"{one.name} takes {one.seconds:.1f} s"
+
+
+def run(work: Work, recorder: Recorder, connection: psycopg.Connection, waits: Callable[[], float]) -> Result:
+    """Run a piece of work once.
+
+    Args:
+        work: to run.
+        recorder: of the connections that it uses.
+        connection: to the database, in autocommit mode, not recorded.
+        waits: returns the longest wait of others since the last call.
+    """
+    recorder.statements.clear()
+    waits()
+    before, resident = _counters(connection), _resident(reset=True)
+    failure, rows = "", 0
+    try:
+        found = work.run()
+        rows = found if isinstance(found, int) and not isinstance(found, bool) else 0
+    except Exception as error:  # noqa: BLE001 - a table of what works has a row for what does not
+        failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    wal, spilled = (after - start for after, start in zip(_counters(connection), before, strict=True))
+    statements = list(recorder.statements)
+    return Result(
+        work,
+        rows,
+        sum(each.seconds for each in statements),
+        statements,
+        wal,
+        spilled,
+        max(0, _resident() - resident),
+        waits(),
+        failure,
+    )
+
+
+def _counters(connection: psycopg.Connection) -> tuple[int, int]:
+    row = connection.execute(
+        "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,"
+        " (SELECT temp_bytes FROM pg_stat_database WHERE datname = current_database())"
+    ).fetchone()
+    return row[0], row[1]
+
+
+def _resident(*, reset: bool = False) -> int:
+    """Return the most memory that this process had since the last reset."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+@dataclass
+class Bystander:
+    """Registers all the time, as users do, and takes it back; the log of Postgres says how long it waited for locks."""
+
+    dsn: str
+    log: Path
+    _read: int = 0
+    _over: Event = field(default_factory=Event)
+
+    def longest(self) -> float:
+        """Return the seconds of the longest wait for a lock since the last call, of those above `MOST_WAIT`."""
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read().decode(errors="replace")
+            self._read = log.tell()
+        return max(
+            (float(found) / 1000 for found in re.findall(r"(?:acquired|waiting for) .* after ([\d.]+) ms", text)),
+            default=0.0,
+        )
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        thread = Thread(target=self._go_on)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _go_on(self) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            while not self._over.wait(0.01):
+                query_topics.add(connection, [bytes(64)])
+                ledger.add(connection, [Entry(SHARD, bytes(32), 0.0, WakuMessage(b"", "", timestamp=time.time_ns()))])
+                connection.rollback()
+
+
+def table(results: Iterable[Result]) -> Table:
+    """Return a row for each piece of work."""
+    made = Table(
+        "work",
+        "rows",
+        "s",
+        "rows read",
+        "wanted",
+        "log, MiB",
+        "files, MiB",
+        "memory, MiB",
+        "wait, ms",
+        "% of a day",
+        box=None,
+    )
+    for column in made.columns[1:]:
+        column.justify = "right"
+    for one in results:
+        made.add_row(
+            one.work.name,
+            f"{one.rows:,}",
+            f"{one.seconds:.3f}",
+            f"{sum(each.read for each in one.statements):,}",
+            f"{sum(each.wanted for each in one.statements):,}",
+            f"{one.wal / MIB:.2f}",
+            f"{one.spilled / MIB:.1f}",
+            f"{one.memory / MIB:.0f}",
+            f"{1000 * one.waited:.0f}",
+            f"{100 * one.share:.2f}" if one.work.runs_a_day else "",
+        )
+    return made
