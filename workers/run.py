@@ -4,6 +4,7 @@ import os
 import sys
 
 import structlog
+from celery.concurrency.prefork import TaskPool
 from celery.utils.nodenames import gethostname
 from prometheus_client import CollectorRegistry, multiprocess
 
@@ -22,6 +23,17 @@ from workers.counters import of_beat, of_publishing, of_worker
 from workers.pulse import Noting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class Pool(TaskPool):
+    """Processes of a worker, which are replaced when they end, also when that is before the worker is ready.
+
+    Celery's own pool ends the whole worker then: "Could not start worker processes".
+    """
+
+    def did_start_ok(self) -> bool:
+        """Leave what has ended to the event loop, which replaces it."""
+        return True
 
 
 def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
@@ -52,7 +64,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     running = create_app(settings, process=f"worker {queue.name}").Worker(
         hostname=f"{queue.name}-{os.getpid()}@{gethostname()}",
         queues=[queue.name],
-        pool_cls="prefork",
+        pool_cls=Pool,
         concurrency=concurrency,
         without_gossip=True,
         without_mingle=True,

@@ -1,7 +1,9 @@
 """One bad message in a batch: its neighbours' effects and answers happen, it ends in quarantine."""
 
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from wakupush.devnet.demo import messages
@@ -69,3 +71,14 @@ def test_a_poisonous_message_among_others(stack, poison, reason):
             what="no answer is due",
         )
     observer.close()
+
+
+def test_a_child_killed_at_its_start_is_replaced(stack):
+    """Celery by itself ends the whole worker when it finds a child missing at its first look."""
+    killed = stack.directory / "killed"
+    with stack.worker("query", settings={"POISON_START": str(killed)}) as worker:
+        assert killed.exists()
+        time.sleep(1)  # Celery looks once, right after it says that it is ready
+        assert worker.running
+        # The first one is the shell that watches it.
+        wait_until(lambda: any(psutil.Process(worker.pid).children()), timeout=30, what="the child is replaced")
