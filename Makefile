@@ -95,9 +95,9 @@ release-check: setup ## Check all that has to hold before a release is tagged, a
 cluster: setup setup-deploy ## Rehearse the chart on a real Kubernetes control plane (root, WAKUPUSH_TEST_CLUSTER=; ONLY="drain scaling", LIST=1, KEEP=1)
 	PYTHONPATH=tests $(RUN) cluster.run $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list) $(if $(KEEP),--keep)
 
-chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=)
+chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=, REAL_NODES=1)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \
-		$(if $(JSON),--json $(JSON))
+		$(if $(JSON),--json $(JSON)) $(if $(REAL_NODES),--real-nodes)
 
 check: setup ## Run the linters, the type checker, the spelling, and the rules of the house
 	$(RUN) ruff check

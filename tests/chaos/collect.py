@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import httpx2
 import psutil
@@ -39,19 +39,26 @@ from wakupush.waku.codec import decode_message
 PAGE = 100
 
 
-def answers(stack: Stack, node_url: str, sent: tuple[Sent, ...]) -> tuple[Answered, ...]:
-    """Return the server's answers to these messages on a node, opened with the keys of those who asked."""
+def relayed(url: str) -> list[tuple[str, WakuMessage, float]]:
+    """Return all messages that a node has relayed, each with its hash, and when it arrived."""
+    archive = list(_archive(url))
+    arrived = {entry["hash"]: entry["arrivedAt"] for entry in _log(url)}
+    return [(hash_, message, arrived[hash_]) for hash_, message in archive]
+
+
+def answers(
+    stack: Stack, relayed: Iterable[tuple[str, WakuMessage, float]], sent: tuple[Sent, ...]
+) -> tuple[Answered, ...]:
+    """Return the server's answers to these messages, opened with the keys of those who asked."""
     keys: dict[str, list[PrivateKey]] = defaultdict(list)
     for secret in {each.client for each in sent}:
         key = PrivateKey(bytes.fromhex(secret))
         keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
-    archive = list(_archive(node_url))
-    arrived = {entry["hash"]: entry["arrivedAt"] for entry in _log(node_url)}
     found = []
-    for hash_, message in archive:
+    for _, message, arrived in relayed:
         reply = open_reply(message, tuple(keys.get(message.content_topic, ())))
         if reply is not None and reply.signer == stack.key.public_key and reply.type in _READERS:
-            found.append(_READERS[reply.type](reply, arrived[hash_]))
+            found.append(_READERS[reply.type](reply, arrived))
     return tuple(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import secrets
 import shutil
 import sys
@@ -10,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,8 +23,9 @@ from chaos import collect, figures
 from chaos.checker import Violation, judge
 from chaos.evidence import Evidence, Sample
 from chaos.faults import FAULTS, Fault, Havoc, Planned, schedule, server_processes
+from chaos.real_nodes import FAULTS_OF_REAL_NODES, RealNodes, real_nodes
 from chaos.traffic import PYTHONPATH, Traffic, ended_well
-from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.demo.stack import External, Stack
 from wakupush.devnet.parts.processes import WaitTimeoutError
 
 #: What the server is told in every run: waits that fit into the time of a run.
@@ -71,6 +73,8 @@ class Options:
     faults: tuple[Fault, ...] = FAULTS
     #: Whether each fault happens alone first.
     alone: bool = False
+    #: Whether real nwakus relay, see `chaos.real_nodes`.
+    real_nodes: bool = False
     settings: dict[str, str] = field(default_factory=dict)
     worker_module: str = "wakupush"
 
@@ -100,30 +104,48 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
         directory: for data and logs; if we are root, every folder above it must be open to others.
         say: is told how far it is.
     """
-    stack = Stack(
-        directory,
-        fsync=False,
-        concurrency=options.concurrency,
-        settings=SETTINGS | options.settings | {"CHAOS_CLOCK": str(options.clock)},
-        worker_module=options.worker_module,
-        ingest_module="chaos.wrong_clock",
-        node_options=(
-            *("--archive-window", str(ARCHIVE_WINDOW), "--archive-file", str(directory / "archive.sqlite")),
-            *("--cache-capacity", str(CACHE_CAPACITY), "--log-file", str(directory / "waku.jsonl")),
-        ),
-        gorush_options=("--log-file", str(directory / "gorush.jsonl")),
-    )
     directory.mkdir(exist_ok=True)
-    with stack:
-        return _Run(options, stack, say).run()
+    with ExitStack() as started:
+        nodes = started.enter_context(real_nodes(directory)) if options.real_nodes else None
+        settings = SETTINGS | options.settings | {"CHAOS_CLOCK": str(options.clock)}
+        if nodes:
+            # What is relayed while the server's node is dead, the Store of its peer has.
+            settings["WAKUPUSH_RECONCILE__STORES"] = json.dumps([nodes.server.url, nodes.clients.url])
+        stack = Stack(
+            directory,
+            fsync=False,
+            external=External(waku_url=nodes.server.url if nodes else None),
+            concurrency=options.concurrency,
+            settings=settings,
+            worker_module=options.worker_module,
+            ingest_module="chaos.wrong_clock",
+            node_options=(
+                *("--archive-window", str(ARCHIVE_WINDOW), "--archive-file", str(directory / "archive.sqlite")),
+                *("--cache-capacity", str(CACHE_CAPACITY), "--log-file", str(directory / "waku.jsonl")),
+            ),
+            gorush_options=("--log-file", str(directory / "gorush.jsonl")),
+        )
+        if nodes:
+            stack.node = nodes.server
+        started.enter_context(stack)
+        return _Run(options, stack, say, nodes).run()
 
 
 class _Run:
-    def __init__(self, options: Options, stack: Stack, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, options: Options, stack: Stack, say: Callable[[str], None], nodes: RealNodes | None = None
+    ) -> None:
         self._options = options
         self._stack = stack
         self._say = say
-        self._traffic = Traffic(stack, seed=options.seed, users=options.users, processes=options.loads)
+        self._nodes = nodes
+        self._traffic = Traffic(
+            stack,
+            seed=options.seed,
+            users=options.users,
+            processes=options.loads,
+            node_url=nodes.clients.url if nodes else None,
+        )
         self._havoc = Havoc(stack, say)
         self._memory: list[Sample] = []
 
@@ -192,6 +214,7 @@ class _Run:
 
     def _evidence(self) -> Evidence:
         return self._traffic.evidence(
+            relayed=self._nodes.relayed if self._nodes else None,
             faults=tuple(self._havoc.windows),
             memory=tuple(self._memory),
             died=dict(self._havoc.died),
@@ -223,6 +246,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=9.0, help="for which faults happen")
     parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--real-nodes", action="store_true", help="by the nwaku that WAKUPUSH_TEST_NWAKU names")
     parser.add_argument("--keep", type=Path, help="work in this directory, and keep it")
     given = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
@@ -233,6 +257,8 @@ def main() -> None:
         pause=2.5,
         patience=240.0,
         alone=True,
+        faults=FAULTS_OF_REAL_NODES if given.real_nodes else FAULTS,
+        real_nodes=given.real_nodes,
     )
     console.print(f"seed {given.seed}: {given.messages} messages in {given.minutes:g} minutes")
     console.print(f"ingest's clock is wrong by {options.clock:+g} s")

@@ -14,6 +14,7 @@ from chaos.load import publish_all
 from chaos.plan import Sent, load
 from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 
 _TESTS = Path(__file__).parent.parent
@@ -90,13 +91,18 @@ class Traffic:
         posts = roll_call(self._stack.key.public_key, contents, self._seed)
         publish_all(self._node_url, posts, self._last_plan)
 
-    def evidence(self, **known: object) -> Evidence:
-        """Return what the server, gorush and the clients' node tell, and what the caller knows besides."""
+    def evidence(self, relayed: list[tuple[str, WakuMessage, float]] | None = None, **known: object) -> Evidence:
+        """Return what the server, gorush and the clients' node tell, and what the caller knows besides.
+
+        Args:
+            relayed: what the node has relayed, if it has no log of that.
+            known: see `Evidence`.
+        """
         stack, sent = self._stack, self.sent()
         with stack.connect() as connection:
             return Evidence(
                 sent=sent,
-                answers=collect.answers(stack, self._node_url, sent),
+                answers=collect.answers(stack, collect.relayed(self._node_url) if relayed is None else relayed, sent),
                 pushes=collect.pushes(stack),
                 events=collect.events(connection),
                 pseudonyms=collect.pseudonyms(stack, sent),
