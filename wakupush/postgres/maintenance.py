@@ -16,7 +16,7 @@ _SQL = load("maintenance")
 DAYS_AHEAD: Final = 3
 #: The most rows to delete in one transaction.
 CHUNK_ROWS: Final = 10_000
-#: Seconds for which making or dropping partitions waits for each lock.
+#: Seconds for which maintenance waits for each lock that keeps writers out.
 LOCK_SECONDS: Final = 1
 #: Days from today on into which rows may be written now: no sender's time lies ahead by more than a day.
 DAYS_IN_USE: Final = 1
@@ -86,7 +86,7 @@ def _do(step: str, connection: Connection, table: str, day: date) -> bool:
         if step in {"has rows", "check"}:  # these read rows, and lock no writer out
             connection.execute("SET LOCAL statement_timeout = 0")
         else:
-            _wait_shortly_for_locks(connection)
+            wait_shortly_for_locks(connection)
         values = {"table": table, "day": day, "step": step}
         row = connection.execute(_SQL["create_partition"], values).fetchone()
     return bool(row and row[0])
@@ -117,7 +117,7 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
         if not day.isdigit():
             continue
         with connection.transaction():
-            _wait_shortly_for_locks(connection)
+            wait_shortly_for_locks(connection)
             row = connection.execute(_SQL["drop_partition"], {"table": table, "day": day, "keep": keep}).fetchone()
         count += row is not None and row[0]
     return count
@@ -128,6 +128,6 @@ def delete(connection: Connection, rule: RetentionRule) -> int:
     return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": CHUNK_ROWS}).rowcount
 
 
-def _wait_shortly_for_locks(connection: Connection) -> None:
+def wait_shortly_for_locks(connection: Connection) -> None:
     """Let this transaction fail rather than wait long: while it waits for a reader, every writer waits behind it."""
     connection.execute(f"SET LOCAL lock_timeout = {1000 * LOCK_SECONDS}")

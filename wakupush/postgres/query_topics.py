@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from psycopg import Connection
 
+from wakupush.postgres.maintenance import wait_shortly_for_locks
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.topics import query_topic, topic
 
@@ -102,10 +103,28 @@ def wait_for_additions(connection: Connection) -> None:
     connection.execute(_SQL["lock"], _LOCK)
 
 
-def remove_unused(connection: Connection) -> list[bytes]:
-    """Delete the topics of users without a registration; return the topics that no user has any more.
+def unused(connection: Connection, after: bytes, most: int) -> tuple[bytes | None, list[bytes]]:
+    """Look at the next `most` topics by key hash, and return which of their users have no registration; no lock is taken.
 
-    Until the transaction ends, no other transaction adds topics.
+    Args:
+        after: key hash of the last user before; empty for the first.
+
+    Returns:
+        The key hash of the last user of this part, None behind the last topic, and those without a registration.
     """
+    row = connection.execute(_SQL["unused"], {"after": after, "most": most}).fetchone()
+    return row if row else (None, [])
+
+
+def remove_unused(connection: Connection, key_hashes: Collection[bytes]) -> list[bytes]:
+    """Delete the topics of those of these users who still have no registration; return those that nobody has any more.
+
+    Until the transaction ends, no other transaction adds topics. While this one waits for those that are adding some,
+    all others wait behind it, so it does not wait long.
+
+    Raises:
+        LockNotAvailable: one of them takes longer than `maintenance.LOCK_SECONDS`.
+    """
+    wait_shortly_for_locks(connection)
     connection.execute(_SQL["lock"], _LOCK)
-    return [row[0] for row in connection.execute(_SQL["remove_unused"])]
+    return [row[0] for row in connection.execute(_SQL["remove_unused"], {"key_hashes": list(key_hashes)})]

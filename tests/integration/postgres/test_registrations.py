@@ -211,8 +211,10 @@ def test_unused_topics_are_removed_unless_they_collide(connection):
     shared = connection.execute(
         "UPDATE query_topics SET topic = '\\x00000000' WHERE prefixed RETURNING topic"
     ).fetchone()
+    assert query_topics.unused(connection, b"", 10) == (b"b" * 64, [b"b" * 64])
+    assert query_topics.unused(connection, b"b" * 64, 10) == (None, [])
     with connection.transaction():
-        removed = query_topics.remove_unused(connection)
+        removed = query_topics.remove_unused(connection, [ALICE.key_hash, b"b" * 64])
     assert len(removed) == 1
     assert shared[0] not in removed
     with connection.transaction():

@@ -58,7 +58,7 @@ USES = {
         "answers": {"claim", "expire", "remove", "postpone"},
         "message_segments": {"expire", "trim_all"},
         "quarantine": {"trim"},
-        "query_topics": {"lock", "all", "since", "remove_unused", "candidates", "set_key", "underived"},
+        "query_topics": {"lock", "all", "since", "unused", "remove_unused", "candidates", "set_key", "underived"},
         "waiting_queries": {"topics", "wake", "take", "expire", "trim", "count"},
         "ledger": {"remove"},
         "token_trials": {"shares"},

@@ -21,11 +21,30 @@ SELECT pg_advisory_xact_lock_shared(%(lock)s)
 -- name: lock
 SELECT pg_advisory_xact_lock(%(lock)s)
 
+-- name: unused
+-- Postgres guesses badly how many rows a parameter's LIMIT lets through. The second one keeps it from reading all
+-- registrations for a few topics.
+WITH part AS MATERIALIZED (
+    SELECT key_hash FROM query_topics WHERE key_hash > %(after)s ORDER BY key_hash LIMIT %(most)s
+)
+SELECT
+    (SELECT key_hash FROM part ORDER BY key_hash DESC LIMIT 1),
+    ARRAY(
+        SELECT key_hash FROM (SELECT DISTINCT key_hash FROM part) AS users
+        LEFT JOIN LATERAL (
+            SELECT true AS is_registered FROM registrations
+            WHERE registrations.key_hash = users.key_hash AND registered LIMIT 1
+        ) AS registration ON true
+        WHERE is_registered IS NULL
+        ORDER BY key_hash
+    )
+
 -- name: remove_unused
 WITH removed AS (
     DELETE FROM query_topics AS old
-    WHERE NOT EXISTS (SELECT FROM registrations WHERE registrations.key_hash = old.key_hash AND registered)
-    RETURNING topic, key_hash
+    WHERE key_hash = ANY (%(key_hashes)b::bytea[])
+        AND NOT EXISTS (SELECT FROM registrations WHERE registrations.key_hash = old.key_hash AND registered)
+    RETURNING topic
 )
 SELECT DISTINCT topic FROM removed
 WHERE NOT EXISTS (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import partial
@@ -24,6 +25,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Chunks that one run deletes by a rule at most.
 MOST_CHUNKS: Final = 1000
+#: Chunks of topics that one run looks at, at most: a million topics. Topics that nobody uses any more do no harm.
+MOST_TOPIC_CHUNKS: Final = 100
+#: Users whose topics, two for each, go in one transaction, which holds registrations up.
+LOCKED_USERS: Final = 500
 #: Seconds for which a part waits for the others: as long as the window of reconcile, which may bring the last one. A
 #: part that comes later completes none.
 SEGMENT_SECONDS: Final = 86_400.0
@@ -115,10 +120,26 @@ def _drop_partitions(beat: Beat, table: str, keep: float) -> int:
 
 
 def _unwatch(beat: Beat) -> int:
-    with beat.pool.connection() as connection:
-        unused = query_topics.remove_unused(connection)
-        watched.remove(beat.redis, unused)
-    return len(unused)
+    """Delete the topics of users without a registration; return how many users had some.
+
+    A run begins at random. So runs that only get to a part of the topics get to all of them in time, and a run that was
+    interrupted need not be continued.
+    """
+    count = 0
+    start = after = os.urandom(64)
+    is_second_half = False
+    for _ in range(MOST_TOPIC_CHUNKS):
+        with beat.pool.connection() as connection:
+            last, users = query_topics.unused(connection, after, maintenance.CHUNK_ROWS)
+        for position in range(0, len(users), LOCKED_USERS):
+            with beat.pool.connection() as connection:
+                topics = query_topics.remove_unused(connection, users[position : position + LOCKED_USERS])
+                watched.remove(beat.redis, topics)
+        count += len(users)
+        if is_second_half and (last is None or last >= start):
+            break
+        after, is_second_half = (last, is_second_half) if last else (b"", True)
+    return count
 
 
 def expire_segments(beat: Beat) -> int:
