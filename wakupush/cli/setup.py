@@ -32,6 +32,7 @@ def migrate(
 ) -> None:
     """Bring the Postgres schema up to date. Several may run at once."""
     from datetime import UTC, datetime
+    from functools import partial
 
     import psycopg
 
@@ -43,7 +44,8 @@ def migrate(
     try:
         with psycopg.connect(check_dsn(settings.postgres), autocommit=True) as connection:
             names = runner.migrate(connection, pre_only=pre_only)
-            maintenance.create_partitions(connection, datetime.now(UTC).date())
+            make = partial(maintenance.create_partitions, connection, datetime.now(UTC).date())
+            runner.wait_for_locks(connection, "making partitions", make)
             missing_roles = roles.find_missing(connection)
     except psycopg.Error as error:
         raise UsageError(str(error)) from None

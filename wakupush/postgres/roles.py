@@ -11,6 +11,7 @@ from typing import NamedTuple
 from psycopg import Connection, errors
 
 from wakupush.model.roles import Role
+from wakupush.postgres.maintenance import wait_shortly_for_locks
 from wakupush.postgres.named_sql import load
 
 _SQL = load("roles")
@@ -82,6 +83,7 @@ def apply(connection: Connection, *, exact: bool) -> None:
                 connection.execute(f"CREATE ROLE {role} NOLOGIN")
     absent = find_missing(connection)
     with connection.transaction():
+        wait_shortly_for_locks(connection)
         for role in Role:
             if role not in absent:
                 _grant(connection, role, exact=exact)

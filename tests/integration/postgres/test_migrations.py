@@ -1,11 +1,15 @@
 """Migrations: once, whoever starts them, and none that was changed."""
 
+import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.postgres.migrations import runner
+from wakupush.postgres.migrations.runner import Migration
 
 
 def test_migrations_that_start_at_once_run_once(empty_dsn):
@@ -34,3 +38,93 @@ def test_a_database_of_an_alpha_version_is_refused(empty_dsn, pre_only):
         with pytest.raises(runner.TooOldDatabaseError, match=r"0017_pre_shadow.*export reference.*import reference"):
             runner.migrate(connection, pre_only=pre_only)
         assert connection.execute("SELECT to_regclass('registrations')").fetchone() == (None,)
+
+
+#: What a later release may bring: a table that is locked, and two indexes that are built while others write.
+LOCKING = Migration("9001_pre_locks", "ALTER TABLE answers ADD COLUMN mine text", "")
+INDEXES = Migration(
+    "9001_pre_locks_indexes",
+    runner.CONCURRENT
+    + """
+    CREATE INDEX CONCURRENTLY IF NOT EXISTS answers_first ON answers (trace_id);
+    -- It fails where an answer has no topic.
+    CREATE INDEX CONCURRENTLY IF NOT EXISTS answers_second ON answers (trace_id) WHERE 1 / length(content_topic) > 0;
+    """,
+    "",
+)
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Let these be pending."""
+
+    def let(*more):
+        known = [*migrations, *more]
+        monkeypatch.setattr(runner, "migrations", lambda: known)
+
+    migrations = runner.migrations()
+    monkeypatch.setattr(runner, "LOCK_SECONDS", 0.3)
+    monkeypatch.setattr(runner, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "TRIES", 2)
+    return let
+
+
+def test_blocked_migration_names_who_blocks(connection, dsn, later):
+    later(LOCKING)
+    with psycopg.connect(dsn, application_name="the dump") as dump:
+        dump.execute("SELECT FROM answers")
+        time.sleep(0.3)
+        with pytest.raises(runner.BlockedError, match=r"9001_pre_locks.*the dump, for \d+ s\) uses answers"):
+            runner.migrate(connection)
+        # Nobody waits behind it any more.
+        connection.execute("INSERT INTO answers VALUES (DEFAULT, '', 't', '', '', DEFAULT, now())")
+    assert runner.migrate(connection) == [LOCKING.name]
+
+
+def test_migration_tries_again_when_it_is_blocked(connection, dsn, later, monkeypatch):
+    later(LOCKING)
+    with psycopg.connect(dsn) as dump:
+        dump.execute("SELECT FROM answers")
+        monkeypatch.setattr(runner.time, "sleep", lambda _: dump.rollback())
+        assert runner.migrate(connection) == [LOCKING.name]
+
+
+def test_index_is_built_while_others_write(connection, dsn, later):
+    later(INDEXES)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn, autocommit=True) as other, psycopg.connect(dsn) as writer:
+        writer.execute("INSERT INTO answers VALUES (DEFAULT, '', 't', '', '', DEFAULT, now())")
+        migrating = pool.submit(runner.migrate, connection)
+        building = "SELECT count(*) FROM pg_stat_progress_create_index"
+        wait_until(lambda: other.execute(building).fetchone() == (1,), timeout=20, what="an index is being built")
+        other.execute("SET lock_timeout = '1s'")
+        other.execute("INSERT INTO answers VALUES (DEFAULT, '', 't', '', '', DEFAULT, now())")
+        assert not migrating.done()
+        writer.commit()
+        assert migrating.result(30) == [INDEXES.name]
+
+
+def test_index_that_was_interrupted_is_built_again(connection, later):
+    later(INDEXES)
+    connection.execute("INSERT INTO answers VALUES (DEFAULT, '', '', '', '', DEFAULT, now())")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        runner.migrate(connection)
+    valid = "SELECT relname, indisvalid FROM pg_index JOIN pg_class ON oid = indexrelid WHERE relname = ANY (%s)"
+    names = [["answers_first", "answers_second"]]
+    assert sorted(connection.execute(valid, names)) == [("answers_first", True), ("answers_second", False)]
+    first = connection.execute("SELECT 'answers_first'::regclass::oid").fetchone()
+    connection.execute("DELETE FROM answers")
+    assert runner.migrate(connection) == [INDEXES.name]
+    assert sorted(connection.execute(valid, names)) == [("answers_first", True), ("answers_second", True)]
+    assert connection.execute("SELECT 'answers_first'::regclass::oid").fetchone() == first
+    assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+
+
+def test_indexes_of_old_tables_are_built_concurrently():
+    first, *others = runner.migrations()
+    for migration in others:
+        own_tables = set(re.findall(r"CREATE TABLE (\w+)", migration.sql))
+        indexed = set(re.findall(r"CREATE (?:UNIQUE )?INDEX (?!CONCURRENTLY)\w+ ON (\w+)", migration.sql))
+        assert indexed <= own_tables, f"{migration.name}: these are large where the server is old; see runner.CONCURRENT"
+        if migration.is_concurrent:
+            assert all(runner._INDEX.fullmatch(statement) for statement in migration.statements)
+    assert first.number == runner.FIRST

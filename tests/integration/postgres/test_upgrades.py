@@ -40,13 +40,18 @@ def refused(dsn, folder):
     return found
 
 
+def execute(connection, migration):
+    for statement in migration.statements:
+        connection.execute(statement)
+
+
 def migrated(dsn, last=None, *, pre_only=False):
     """Bring a database to a migration, or to the newest."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         if last is not None:
             for migration in runner.migrations():
                 if migration.name.split("_")[0] <= last:
-                    connection.execute(migration.sql)
+                    execute(connection, migration)
         elif pre_only:
             first_step(connection)
         else:
@@ -83,7 +88,7 @@ def test_old_code_can_still_insert_rows(empty_dsn, frozen):
         tables = {table for table, _ in old}
         for migration in runner.migrations():
             if migration.name.split("_")[0] > frozen.name and not migration.is_post:
-                connection.execute(migration.sql)
+                execute(connection, migration)
         new = {(table, column): optional for table, column, optional in connection.execute(COLUMNS)}
     assert old <= new.keys(), "a pre migration takes something away"
     assert all(optional for (table, column), optional in new.items() if table in tables and (table, column) not in old)

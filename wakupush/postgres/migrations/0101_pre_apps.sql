@@ -4,14 +4,6 @@ ALTER TABLE registrations ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE deliveries ADD COLUMN app text NOT NULL DEFAULT '';
 ALTER TABLE delivery_events ADD COLUMN app text;
 
--- Each does the work of the index without the app, which code of the previous release uses until it ends.
-CREATE INDEX deliveries_app_due ON deliveries (app, platform, next_attempt_at) WHERE state = 'pending';
-CREATE INDEX deliveries_app_lapsed ON deliveries (app, platform, lease_until) WHERE state = 'posting';
-CREATE INDEX deliveries_app_first ON deliveries (app, platform, next_attempt_at)
-    WHERE state = 'pending' AND attempt = 0;
-CREATE INDEX deliveries_app_dead_letters ON deliveries (failure, finished_at, delivery_key) INCLUDE (app, platform)
-    WHERE state IN ('dead_letter', 'expired');
-
 -- The apps and platforms of unfinished deliveries, also of apps that are not in the settings any more. It steps from one
 -- to the next by the indexes, however many deliveries each has.
 CREATE VIEW unfinished_deliveries AS

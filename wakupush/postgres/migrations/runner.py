@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import resources
-from typing import Final, LiteralString
+from typing import Final, LiteralString, TypeVar, cast
 
-from psycopg import Connection
+import structlog
+from psycopg import Connection, errors
 
 from wakupush.postgres import roles
 from wakupush.runtime.usage import UsageError
 
 #: Key of the advisory lock that lets one migration run at a time ("wakupush" in ASCII).
 LOCK = 0x77616B7570757368
+#: Seconds for which a migration waits for each lock: while it waits, all others wait behind it.
+LOCK_SECONDS: Final = 3.0
+#: How often a migration tries to get its locks, and the seconds between two tries, in which others work.
+TRIES: Final = 20
+PAUSE_SECONDS: Final = 5.0
+#: First line of a migration of indexes that are built, one after the other, while others write.
+CONCURRENT: Final = "-- Each statement is a transaction.\n"
+_INDEX: Final = re.compile(r"CREATE INDEX CONCURRENTLY IF NOT EXISTS (\w+) ON [^;]+")
+#: Who has used a table for longer than some seconds. Postgres shows ages of foreign sessions to administrators only.
+_HOLDERS: Final = """
+    SELECT pid, usename, application_name, round(extract(epoch FROM clock_timestamp() - xact_start))::integer,
+        string_agg(DISTINCT relname, ', ' ORDER BY relname)
+    FROM pg_locks JOIN pg_stat_activity USING (pid) JOIN pg_class ON pg_class.oid = relation
+    WHERE granted AND relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+        AND datname = current_database() AND pid <> pg_backend_pid()
+        AND coalesce(xact_start < clock_timestamp() - %s * interval '1 second', true)
+    GROUP BY 1, 2, 3, xact_start
+    ORDER BY xact_start
+    LIMIT 5
+"""
+_INVALID: Final = """
+    SELECT EXISTS (
+        SELECT FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        WHERE relnamespace = current_schema()::regnamespace AND relname = %s AND NOT indisvalid
+    )
+"""
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
 #: Number of the first migration that is not in the previous release: while this release is rolled out, code may run
 #: that does not know the migrations from here on.
 RELEASE_BEGINS: Final = 101
@@ -42,6 +76,19 @@ class Migration:
         """Whether it removes something that older code needs: then no older code may run any more."""
         return "_post_" in self.name
 
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether it builds indexes while others write."""
+        return self.sql.startswith(CONCURRENT)
+
+    @property
+    def statements(self) -> list[LiteralString]:
+        """What is executed at once: all of it, or each index that is built while others write."""
+        if not self.is_concurrent:
+            return [self.sql]
+        text = cast("LiteralString", re.sub("--.*", "", self.sql))
+        return [statement.strip() for statement in text.split(";") if statement.strip()]
+
 
 class MigrationError(UsageError):
     """The database cannot be brought up to date; the text says what to do."""
@@ -49,6 +96,10 @@ class MigrationError(UsageError):
 
 class ChangedMigrationError(MigrationError):
     """The text of an applied migration has changed: the database and the code have drifted apart."""
+
+
+class BlockedError(MigrationError):
+    """Other transactions use a table all the time; the text names them."""
 
 
 class TooOldDatabaseError(MigrationError):
@@ -122,7 +173,7 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
     Raises:
         MigrationError: see its subclasses.
     """
-    connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    _lock(connection)
     try:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS schema_migrations ("
@@ -130,13 +181,88 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
         )
         to_apply = due(connection) if pre_only else pending(connection)
         for migration in to_apply:
-            with connection.transaction():
-                connection.execute(migration.sql)
-                connection.execute(
-                    "INSERT INTO schema_migrations (name, checksum) VALUES (%s, %s)",
-                    [migration.name, migration.checksum],
-                )
-        roles.apply(connection, exact=not pre_only)
+            wait_for_locks(connection, f"migration {migration.name}", partial(apply, connection, migration))
+        wait_for_locks(connection, "granting rights", partial(roles.apply, connection, exact=not pre_only))
     finally:
         connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
     return [migration.name for migration in to_apply]
+
+
+def _lock(connection: Connection) -> None:
+    """Wait until no other migration runs. It looks again and again: an index waits for all statements that wait."""
+    while connection.execute("SELECT pg_try_advisory_lock(%s)", [LOCK]).fetchone() != (True,):
+        time.sleep(0.2)
+
+
+def wait_for_locks(connection: Connection, what: str, work: Callable[[], Result]) -> Result:
+    """Do some work on the schema, which waits shortly for each lock, again and again until it gets its locks.
+
+    Args:
+        connection: in autocommit mode.
+        what: the work, for the error and the log.
+
+    Raises:
+        BlockedError: others held a lock each time.
+    """
+    for number in range(1, TRIES + 1):
+        try:
+            return work()
+        except errors.LockNotAvailable:
+            holders = _holders(connection)
+            log.warning("migration_blocked", work=what, holders=holders, tries=number)
+        if number < TRIES:
+            time.sleep(PAUSE_SECONDS)
+    raise BlockedError(
+        f"{what} waited {TRIES} times for a lock that others hold, and gave up so that nobody waits behind it."
+        f" {holders or 'They are gone now'}: end them, or wait until they are done, and run it again"
+    )
+
+
+def _holders(connection: Connection) -> str:
+    rows = connection.execute(_HOLDERS, [LOCK_SECONDS / 2]).fetchall()
+    return "; ".join(
+        f"process {pid} ({user}, {application or 'without application_name'}"
+        f"{'' if age is None else f', for {age} s'}) uses {tables}"
+        for pid, user, application, age, tables in rows
+    )
+
+
+def apply(connection: Connection, migration: Migration) -> None:
+    """Apply a migration and note it.
+
+    One that builds indexes while others write goes on where it was killed: Postgres leaves the index that was being
+    built invalid, and it is built again. Such an index waits for every transaction that began before it, and nobody
+    waits for the index.
+
+    Args:
+        connection: in autocommit mode.
+
+    Raises:
+        LockNotAvailable: another transaction uses a table for longer than `LOCK_SECONDS`.
+    """
+    if migration.is_concurrent:
+        _build_indexes(connection, migration)
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = {1000 * LOCK_SECONDS:.0f}")
+        connection.execute("SET LOCAL statement_timeout = 0")
+        if not migration.is_concurrent:
+            connection.execute(migration.sql)
+        connection.execute(
+            "INSERT INTO schema_migrations (name, checksum) VALUES (%s, %s)", [migration.name, migration.checksum]
+        )
+
+
+def _build_indexes(connection: Connection, migration: Migration) -> None:
+    connection.execute("SET statement_timeout = 0")
+    connection.execute("SET lock_timeout = 0")
+    try:
+        for statement in migration.statements:
+            index = cast("re.Match[str]", _INDEX.fullmatch(statement))[1]
+            if connection.execute(_INVALID, [index]).fetchone() == (True,):
+                connection.execute(f"DROP INDEX CONCURRENTLY {index}")
+            if holders := _holders(connection):
+                log.info("index_waits", index=index, holders=holders)
+            connection.execute(statement)
+    finally:
+        connection.execute("RESET statement_timeout")
+        connection.execute("RESET lock_timeout")
