@@ -89,6 +89,24 @@ def test_migration_tries_again_when_it_is_blocked(connection, dsn, later, monkey
         assert runner.migrate(connection) == [LOCKING.name]
 
 
+def test_migration_that_ends_in_a_deadlock_tries_again(connection, dsn, later, monkeypatch):
+    """A worker has the second table, and wants the first."""
+    both = "ALTER TABLE answers ADD COLUMN mine text; ALTER TABLE waiting_queries ADD COLUMN mine text"
+    later(Migration("9001_pre_both", both, ""))
+    monkeypatch.setattr(runner, "LOCK_SECONDS", 10)
+    connection.execute("SET deadlock_timeout = '50ms'")
+    blocked = "SELECT count(*) FROM pg_locks WHERE relation = 'waiting_queries'::regclass AND NOT granted"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn) as worker, psycopg.connect(dsn) as other:
+        other.autocommit = True
+        worker.execute("SET deadlock_timeout = '1min'")
+        worker.execute("DELETE FROM waiting_queries")
+        migrating = pool.submit(runner.migrate, connection)
+        wait_until(lambda: other.execute(blocked).fetchone() == (1,), timeout=20, what="the migration waits")
+        worker.execute("DELETE FROM answers")
+        worker.commit()
+        assert migrating.result(30) == ["9001_pre_both"]
+
+
 def test_index_is_built_while_others_write(connection, dsn, later):
     later(INDEXES)
     with ThreadPoolExecutor(1) as pool, psycopg.connect(dsn, autocommit=True) as other, psycopg.connect(dsn) as writer:

@@ -197,6 +197,8 @@ def _lock(connection: Connection) -> None:
 def wait_for_locks(connection: Connection, what: str, work: Callable[[], Result]) -> Result:
     """Do some work on the schema, which waits shortly for each lock, again and again until it gets its locks.
 
+    It takes them in another order than workers do, so it may also be the one that Postgres ends for a deadlock.
+
     Args:
         connection: in autocommit mode.
         what: the work, for the error and the log.
@@ -207,7 +209,7 @@ def wait_for_locks(connection: Connection, what: str, work: Callable[[], Result]
     for number in range(1, TRIES + 1):
         try:
             return work()
-        except errors.LockNotAvailable:
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
             holders = _holders(connection)
             log.warning("migration_blocked", work=what, holders=holders, tries=number)
         if number < TRIES:
