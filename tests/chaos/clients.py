@@ -181,6 +181,8 @@ class Fleet:
             installation_id=device.installation_id,
             token_type=kinds.APN_TOKEN if device.is_ios else kinds.FIREBASE_TOKEN,
             device_token=self._token(device),
+            # The base of upgrades stored no topic for Firebase.
+            apn_topic="im.status.ethereum" if device.is_ios else "",
             blocked_chat_list=[device.blocked_chat],
             **fields,
         )

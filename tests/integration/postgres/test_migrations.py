@@ -142,7 +142,9 @@ def test_indexes_of_old_tables_are_built_concurrently():
     for migration in others:
         own_tables = set(re.findall(r"CREATE TABLE (\w+)", migration.sql))
         indexed = set(re.findall(r"CREATE (?:UNIQUE )?INDEX (?!CONCURRENTLY)\w+ ON (\w+)", migration.sql))
-        assert indexed <= own_tables, f"{migration.name}: these are large where the server is old; see runner.CONCURRENT"
+        assert indexed <= own_tables, (
+            f"{migration.name}: these are large where the server is old; see runner.CONCURRENT"
+        )
         if migration.is_concurrent:
             assert all(runner._INDEX.fullmatch(statement) for statement in migration.statements)
     assert first.number == runner.FIRST
