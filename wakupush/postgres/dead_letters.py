@@ -17,6 +17,8 @@ _SQL = load("dead_letters")
 KEY_BYTES: Final = 32
 #: Rows that are read or changed at once.
 CHUNK_ROWS: Final = 1000
+#: Dead letters of one failure that are counted: the job runs each minute, and an outage leaves millions.
+MOST_COUNTED: Final = 100_000
 #: The most events of one dead letter to show.
 _MOST_EVENTS: Final = 200
 
@@ -112,8 +114,11 @@ def past(connection: Connection, trace_id: str, seen_at: datetime) -> list[PastE
 
 
 def counts(connection: Connection) -> dict[tuple[AppPlatform, str], int]:
-    """Return how many dead letters there are, by app, platform and the label of their failure."""
-    rows = connection.execute(_SQL["counts"]).fetchall()
+    """Return how many dead letters there are, by app, platform and the label of their failure.
+
+    Of each failure at most `MOST_COUNTED` are counted.
+    """
+    rows = connection.execute(_SQL["counts"], {"most": MOST_COUNTED}).fetchall()
     return {(AppPlatform(app, Platform(platform)), reason or ""): number for app, platform, reason, number in rows}
 
 

@@ -199,7 +199,9 @@ LIMITER_FAILED: Final = Counter(
 
 # Beat.
 DEAD_LETTERS: Final = Gauge(
-    "wakupush_dead_letters", "Stored dead letters and expired deliveries.", ["app", "platform", "reason"]
+    "wakupush_dead_letters",
+    "Stored dead letters and expired deliveries; at most 100,000 of each reason.",
+    ["app", "platform", "reason"],
 )
 TOKEN_MARKING_STOPPED: Final = Gauge(
     "wakupush_token_marking_stopped",

@@ -75,8 +75,31 @@ ORDER BY id, step
 LIMIT %(limit)s
 
 -- name: counts
-SELECT app, platform, failure, count(*) FROM deliveries
-WHERE state IN ('dead_letter', 'expired')
+-- Those of each reason up to a bound: from one reason to the next by the index, however many dead letters each has.
+WITH RECURSIVE reason AS (
+    (
+        SELECT failure FROM deliveries WHERE state IN ('dead_letter', 'expired') AND failure IS NOT NULL
+        ORDER BY failure LIMIT 1
+    )
+    UNION ALL
+    SELECT next.failure FROM reason, LATERAL (
+        SELECT failure FROM deliveries WHERE state IN ('dead_letter', 'expired') AND failure > reason.failure
+        ORDER BY failure LIMIT 1
+    ) AS next
+)
+SELECT app, platform, failure, count(*) FROM (
+    SELECT newest.* FROM reason, LATERAL (
+        SELECT app, platform, failure FROM deliveries
+        WHERE state IN ('dead_letter', 'expired') AND failure = reason.failure
+        ORDER BY finished_at DESC LIMIT %(most)s
+    ) AS newest
+    UNION ALL
+    (
+        SELECT app, platform, failure FROM deliveries
+        WHERE state IN ('dead_letter', 'expired') AND failure IS NULL
+        ORDER BY failure, finished_at LIMIT %(most)s
+    )
+) AS dead_letter
 GROUP BY app, platform, failure
 
 -- name: now
