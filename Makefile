@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: age cluster help setup setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean
+.PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean age
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -33,6 +33,12 @@ setup-node: tests/interop/node_modules/.package-lock.json examples/js/node_modul
 setup-java:
 	@if ! command -v java && command -v apt-get && test "$$(id -u)" = 0; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openjdk-17-jre-headless; \
+	fi >/dev/null || true
+
+# Only tests/integration/runtime/test_pooler.py uses it: if it is missing here, pytest skips that.
+setup-pgbouncer:
+	@if ! command -v pgbouncer && ! test -x /usr/sbin/pgbouncer && command -v apt-get && test "$$(id -u)" = 0; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends pgbouncer; \
 	fi >/dev/null || true
 
 # Only the tests in tests/deploy use them: Helm, and the loader of compose files that Docker Compose itself uses. Go builds
@@ -83,10 +89,10 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 # More than two cores: half of the time tests wait for processes. First those of the pipeline, on one worker
 # (tests/support/order.py), then in the order of their folders, which has the long files first and the unit tests last;
 # pytest-xdist would put the files of few tests last, which are the long ones.
-test: setup setup-node setup-promtool setup-deploy setup-java check ## Run everything but what takes minutes: linters, types, tests
+test: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer check ## Run everything but what takes minutes: linters, types, tests
 	$(RUN) pytest tests -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
-test-long: setup setup-node setup-promtool setup-deploy setup-java ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
+test-long: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
 	$(RUN) pytest tests -m long -n 2 --dist loadfile --no-loadscope-reorder
 
 release-check: setup ## Check all that has to hold before a release is tagged, a rolling upgrade included (ONLY="clean version …", LIST=1; hours)

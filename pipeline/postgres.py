@@ -11,7 +11,7 @@ from psycopg import Connection
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import PipelineError
-from wakupush.runtime.connections.postgres import KEEPALIVES, check_dsn
+from wakupush.runtime.connections.postgres import KEEPALIVES, check_dsn, refuse_pooler
 from wakupush.runtime.settings import PostgresSettings, SettingsError
 
 #: Rows of each slice that the driver holds in memory.
@@ -25,15 +25,16 @@ _COLUMNS: Final = (
 
 @contextmanager
 def connect(settings: PostgresSettings) -> Iterator[Connection]:
-    """Open a connection in autocommit mode, and raise failures as PipelineError.
+    """Open a connection past any pooler, in autocommit mode, and raise failures as PipelineError.
 
     Raises:
-        PipelineError: there is no database, no schema in it, or no permission.
+        PipelineError: a pooler answers; there is no database, no schema in it, or no permission.
     """
     try:
         timeout = max(2, int(settings.timeout))
-        dsn = check_dsn(settings)
+        dsn = check_dsn(settings, direct=True)
         with psycopg.connect(dsn, autocommit=True, connect_timeout=timeout, **KEEPALIVES) as connection:
+            refuse_pooler(connection)
             yield connection
     except SettingsError as error:
         raise PipelineError(str(error)) from None

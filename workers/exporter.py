@@ -11,11 +11,12 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.model.roles import STATEMENT_SECONDS, Role
 from wakupush.postgres.backlog import count_deliveries
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
-from wakupush.runtime.connections.postgres import check_dsn, timeouts
+from wakupush.runtime.connections.postgres import check_dsn, parameters, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
@@ -25,7 +26,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Port of its probes, unless a setting says otherwise.
 HTTP_PORT = 9103
 #: Seconds after which Redis or Postgres count as down: a scrape waits for 10 by default.
-PATIENCE = 3.0
+PATIENCE = STATEMENT_SECONDS[Role.EXPORTER]
 
 
 class BacklogCollector(Collector):
@@ -39,6 +40,7 @@ class BacklogCollector(Collector):
         self._redis = open_redis(settings.redis.model_copy(update={"timeout": PATIENCE}))
         self._app_platforms = [AppPlatform(app, platform) for app in settings.app_names for platform in Platform]
         self._dsn = check_dsn(settings.postgres)
+        self._postgres = settings.postgres.model_copy(update={"timeout": PATIENCE, "statement_timeout": PATIENCE})
         self._sources: dict[str, Callable[[], None]] = {
             "redis": self._look_at_redis,
             "postgres": self._look_at_postgres,
@@ -79,8 +81,10 @@ class BacklogCollector(Collector):
         with psycopg.connect(
             self._dsn,
             application_name="wakupush exporter",
-            **timeouts(self._dsn, connect=PATIENCE, statement=PATIENCE),
+            autocommit=True,
+            **parameters(self._postgres),
         ) as connection:
+            set_timeouts(connection, self._postgres)
             end_if_outdated(connection)
             backlogs = count_deliveries(connection, self._app_platforms)
         for deliveries in backlogs:

@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 from psycopg_pool import ConnectionPool
 
+from wakupush.model.roles import STATEMENT_SECONDS, Role
 from wakupush.postgres import deliveries
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.runtime import counters, metrics, probes
@@ -33,7 +34,7 @@ SECRET_HEADER: Final = "X-Wakupush-Secret"  # noqa: S105 - a name, not a secret
 #: Bytes of a body at most: an error text can repeat a device token a few times.
 MOST_BYTES: Final = 64 * 1024
 #: Time-out of Postgres in seconds; a worker of gorush waits for it.
-POSTGRES_SECONDS: Final = 2.0
+POSTGRES_SECONDS: Final = STATEMENT_SECONDS[Role.FEEDBACK]
 
 _STATUS: Final = {
     FeedbackResult.NOTED: HTTPStatus.OK,

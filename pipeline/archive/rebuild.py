@@ -28,6 +28,7 @@ from typing import Any, Final
 import psycopg
 import pyarrow as pa
 from psycopg import Connection
+from pydantic import SecretStr
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
@@ -52,9 +53,9 @@ from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
 from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime import keyfile
-from wakupush.runtime.connections.postgres import check_dsn, timeouts
+from wakupush.runtime.connections.postgres import check_dsn, parameters, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
-from wakupush.runtime.settings import Settings
+from wakupush.runtime.settings import PostgresSettings, Settings
 from wakupush.server.engine.message import Part
 from wakupush.server.engine.open import join, open_asymmetric
 from wakupush.server.engine.segments import MESSAGE_SEGMENTS
@@ -147,9 +148,8 @@ class Job:
     most_segments: int
     #: The connection string, sealed under the server's key.
     sealed_dsn: bytes = field(repr=False)
-    #: Seconds, of Postgres.
-    timeout: float
-    statement_timeout: float
+    #: Of which executors need the time-outs alone: the connection string is not in it.
+    postgres: PostgresSettings
 
     @classmethod
     def of(cls, settings: Settings) -> Job:
@@ -166,9 +166,8 @@ class Job:
             limits=registration.LIMITS,
             most_installations=settings.limits.installations_per_key,
             most_segments=MESSAGE_SEGMENTS,
-            sealed_dsn=seal(identity_in(key_file).pipeline_key, check_dsn(settings.postgres).encode()),
-            timeout=settings.postgres.timeout,
-            statement_timeout=settings.postgres.statement_timeout,
+            sealed_dsn=seal(identity_in(key_file).pipeline_key, check_dsn(settings.postgres, direct=True).encode()),
+            postgres=settings.postgres.model_copy(update={"dsn": SecretStr(""), "direct_dsn": None}),
         )
 
     def connect(self, identity: Identity) -> Connection:
@@ -179,14 +178,13 @@ class Job:
         """
         dsn = unseal(identity.pipeline_key, self.sealed_dsn).decode()
         try:
-            return psycopg.connect(
-                dsn,
-                autocommit=True,
-                application_name="wakupush pipeline",
-                **timeouts(dsn, connect=self.timeout, statement=self.statement_timeout),
+            connection = psycopg.connect(
+                dsn, autocommit=True, application_name="wakupush pipeline", **parameters(self.postgres)
             )
+            set_timeouts(connection, self.postgres)
         except psycopg.Error as error:
             raise LoadError(f"{type(error).__name__}: the database does not answer") from None
+        return connection
 
 
 def identity_in(key_file: Path) -> Identity:

@@ -29,23 +29,26 @@ def load(process: str) -> Settings:
 
 
 @contextmanager
-def open_postgres() -> Iterator[tuple[Settings, Connection]]:
+def open_postgres(*, direct: bool = False) -> Iterator[tuple[Settings, Connection]]:
     """Open a connection in autocommit mode, so that each statement is its own transaction.
+
+    Args:
+        direct: whether to go past a pooler.
 
     Raises:
         UsageError: the database does not answer, or not as it should.
     """
     import psycopg
 
-    from wakupush.runtime.connections.postgres import check_dsn, reason, timeouts
+    from wakupush.runtime.connections.postgres import check_dsn, parameters, reason, set_timeouts
     from wakupush.runtime.settings import load_settings
 
     settings = load_settings()
     postgres = settings.postgres
-    dsn = check_dsn(postgres)
-    patience = timeouts(dsn, connect=postgres.timeout, statement=postgres.statement_timeout)
+    dsn = check_dsn(postgres, direct=direct)
     try:
-        with psycopg.connect(dsn, autocommit=True, **patience) as connection:
+        with psycopg.connect(dsn, autocommit=True, **parameters(postgres)) as connection:
+            set_timeouts(connection, postgres)
             yield settings, connection
     except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn):
         raise UsageError("the database has no schema yet, or an old one: run `wakupush migrate`") from None

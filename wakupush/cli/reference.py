@@ -95,7 +95,7 @@ def import_reference(
     is_writing = not (dry_run or compare)
     with (
         database.open_database(path, _password(password_file), kdf_iterations or database.KDF_ITERATIONS) as reference,
-        open_postgres() as (settings, connection),
+        open_postgres(direct=True) as (settings, connection),
     ):
         node_key = os.environ.get(identity.NODE_KEY_VARIABLE)
         theirs = identity.their_key(reference, config=config, key_file=identity_file, node_key=node_key)
@@ -129,7 +129,7 @@ def export_reference(
     from wakupush.server.engine.identity import load_identity
     from wakupush.takeover import database, exporting
 
-    with open_postgres() as (settings, connection):
+    with open_postgres(direct=True) as (settings, connection):
         identity = load_identity(settings)
         with _bar("rows", sum(takeover.count(connection))) as progress:
             totals = exporting.run(

@@ -38,15 +38,17 @@ def migrate(
 
     from wakupush.postgres import maintenance, roles
     from wakupush.postgres.migrations import runner
-    from wakupush.runtime.connections.postgres import check_dsn
+    from wakupush.runtime.connections.postgres import check_dsn, refuse_pooler
 
     settings = load(process="migrate")
     try:
-        with psycopg.connect(check_dsn(settings.postgres), autocommit=True) as connection:
+        with psycopg.connect(check_dsn(settings.postgres, direct=True), autocommit=True) as connection:
+            refuse_pooler(connection)
             names = runner.migrate(connection, pre_only=pre_only)
             make = partial(maintenance.create_partitions, connection, datetime.now(UTC).date())
             runner.wait_for_locks(connection, "making partitions", make)
             missing_roles = roles.find_missing(connection)
+            missing_timeouts = roles.set_timeouts(connection, settings.postgres.statement_timeout)
     except psycopg.Error as error:
         raise UsageError(str(error)) from None
     for name in names:
@@ -57,6 +59,10 @@ def migrate(
         typer.echo("for one role per process, an administrator has to run these once, and then `migrate` again:")
         for role in missing_roles:
             typer.echo(f"  CREATE ROLE {role};")
+    if missing_timeouts and settings.postgres.direct_dsn is not None:
+        typer.echo("for time-outs behind the pooler, an administrator has to run these:")
+        for statement in missing_timeouts:
+            typer.echo(f"  {statement};")
 
 
 def profile(
@@ -126,6 +132,12 @@ def doctor(
             help="A HorizontalPodAutoscaler to check too, in a pod that may read it; repeatable.",
         ),
     ] = None,
+    connections: Annotated[
+        int | None,
+        typer.Option(
+            help="Connections to Postgres that all processes open at most; one process each by default.", min=1
+        ),
+    ] = None,
 ) -> None:
     """Check the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
 
@@ -144,7 +156,7 @@ def doctor(
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
     levels = set()
-    for finding in chain(examine(settings), scaling.examine(autoscalers or [])):
+    for finding in chain(examine(settings, connections), scaling.examine(autoscalers or [])):
         levels.add(finding.level)
         console.print(f"{finding.level.value:<9}{finding.part:<10} {finding.text}", style=colours[finding.level])
     sys.exit(int(Level.FAULT in levels))

@@ -35,3 +35,8 @@ COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.LAKE: ("pipeline tidy", "pipeline report", "pipeline capacity"),
     Role.REBUILD: ("pipeline rebuild", "pipeline warm-topics", "import reference", "export reference"),
 }
+
+#: Seconds that a statement of these roles may take, in the place of the setting.
+STATEMENT_SECONDS: Final[Mapping[Role, float]] = {Role.EXPORTER: 3.0, Role.FEEDBACK: 2.0}
+#: Roles whose statements may take as long as they need: Spark reads for hours.
+WITHOUT_TIMEOUTS: Final = frozenset({Role.PIPELINE, Role.LAKE})

@@ -104,7 +104,7 @@ def wait_for_additions(connection: Connection) -> None:
 
 
 def unused(connection: Connection, after: bytes, most: int) -> tuple[bytes | None, list[bytes]]:
-    """Look at the next `most` topics by key hash, and return which of their users have no registration; no lock is taken.
+    """Look at the next `most` topics by key hash, without a lock, and return which users have no registration.
 
     Args:
         after: key hash of the last user before; empty for the first.
@@ -113,7 +113,7 @@ def unused(connection: Connection, after: bytes, most: int) -> tuple[bytes | Non
         The key hash of the last user of this part, None behind the last topic, and those without a registration.
     """
     row = connection.execute(_SQL["unused"], {"after": after, "most": most}).fetchone()
-    return row if row else (None, [])
+    return row or (None, [])
 
 
 def remove_unused(connection: Connection, key_hashes: Collection[bytes]) -> list[bytes]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from psycopg import Connection, errors
 
-from wakupush.model.roles import Role
+from wakupush.model.roles import STATEMENT_SECONDS, WITHOUT_TIMEOUTS, Role
 from wakupush.postgres.maintenance import wait_shortly_for_locks
 from wakupush.postgres.named_sql import load
 
@@ -87,6 +87,34 @@ def apply(connection: Connection, *, exact: bool) -> None:
         for role in Role:
             if role not in absent:
                 _grant(connection, role, exact=exact)
+
+
+def set_timeouts(connection: Connection, seconds: float) -> list[str]:
+    """Give the roles, and the logins that have their rights, time-outs in this database; a repeat does nothing.
+
+    Behind a pooler no process can set them itself. A member does not inherit them from its role, so each login has its
+    own. The owner and superusers stay as they are.
+
+    Args:
+        connection: in autocommit mode.
+        seconds: that a statement may take, unless its role has another number; it waits for a lock for half of that.
+
+    Returns:
+        The statements that an administrator has to run, because this connection may not.
+    """
+    refused = []
+    values = {"roles": [role for role in Role if role not in WITHOUT_TIMEOUTS]}
+    for name, role, database, stored in connection.execute(_SQL["timeouts"], values).fetchall():
+        milliseconds = 1000 * STATEMENT_SECONDS.get(Role(role), seconds)
+        for parameter, value in (("statement_timeout", milliseconds), ("lock_timeout", milliseconds / 2)):
+            if f"{parameter}={value:.0f}" in stored:
+                continue
+            statement = f"ALTER ROLE {name} IN DATABASE {database} SET {parameter} = {value:.0f}"
+            try:
+                connection.execute(statement)
+            except errors.InsufficientPrivilege:
+                refused.append(statement)
+    return refused
 
 
 def logins(connection: Connection) -> list[Login]:

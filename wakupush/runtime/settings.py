@@ -220,12 +220,18 @@ class PostgresSettings(Group):
 
     dsn: SecretStr = SecretStr("postgresql://wakupush@127.0.0.1:5432/wakupush")
     """Connection string (libpq), with the role of the process; the owner of the tables for `wakupush migrate`."""
+    direct_dsn: SecretStr | None = None
+    """Connection string past a pooler, for `wakupush migrate`, `pipeline …`, and `import` and `export reference`; by
+    default they use the other one."""
+    prepared_statements: bool = True
+    """Whether connections prepare statements that they repeat. Switch it off behind a PgBouncer older than 1.21 that
+    pools transactions."""
     pool_size: Count = 4
     """Most connections of one process (of a worker pool, reconcile, beat or feedback)."""
     timeout: Seconds = 10.0
     """Seconds to wait for a connection."""
     statement_timeout: Seconds = 20.0
-    """Time-out of a statement, in seconds."""
+    """Time-out of a statement, in seconds. Behind a pooler the role has it, as `wakupush migrate` sets it."""
 
 
 class GorushSettings(Group):

@@ -7,8 +7,8 @@ from wakupush.postgres import dead_letters
 
 FILL = """
 INSERT INTO deliveries (
-    delivery_key, key_hash, installation_hash, platform, notification_type, state, attempt, failure, seen_at, expires_at,
-    finished_at, task_id, trace_id
+    delivery_key, key_hash, installation_hash, platform, notification_type, state, attempt, failure, seen_at,
+    expires_at, finished_at, task_id, trace_id
 )
 SELECT int8send(n), int8send(n), 'i', 1 + n % 2, 1,
     CASE WHEN n % 3 = 0 THEN 'expired' WHEN n % 3 = 1 THEN 'dead_letter' ELSE 'delivered' END, 1,

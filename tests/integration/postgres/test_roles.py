@@ -69,7 +69,13 @@ USES = {
     Role.RECONCILE: {"reconciliation": EVERY, "old_code": EVERY},
     Role.EXPORTER: {"backlog": EVERY, "old_code": EVERY},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": EVERY},
-    Role.OPERATOR: {"apps": {"unfinished"}, "dead_letters": EVERY, "quarantine": EVERY, "roles": EVERY},
+    Role.OPERATOR: {
+        "apps": {"unfinished"},
+        "dead_letters": EVERY,
+        "quarantine": EVERY,
+        "roles": EVERY,
+        "limits": EVERY,
+    },
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock"}},
     Role.REBUILD: {

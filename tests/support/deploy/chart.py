@@ -30,6 +30,7 @@ OWNED_FIELDS = {
     ("waku", "url"),
     *(("redis", name) for name in ("url", "sentinels", "sentinel_user", "sentinel_password")),
     ("postgres", "dsn"),
+    ("postgres", "direct_dsn"),
     ("gorush", "url"),
     ("gorush", "feedback_secret"),
     ("feedback", "http_port"),

@@ -13,12 +13,12 @@ from redis import AuthenticationError, ConnectionError, Redis, RedisError, Respo
 
 from wakupush.model.roles import Role
 from wakupush.operate.doctor.finding import Finding, Level
-from wakupush.postgres import apps, roles
+from wakupush.postgres import apps, limits, roles
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.sealing import UnsealableError
 from wakupush.redis import left_out
 from wakupush.redis.left_out import NodeFault
-from wakupush.runtime.connections.postgres import check_dsn, reason
+from wakupush.runtime.connections.postgres import check_dsn, is_pooled, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.server.delivery.apps import app_of
@@ -39,14 +39,22 @@ MOST_SKEW = 5.0
 MOST_DEVICES = 100
 #: Seconds without a message after which a shard counts as silent.
 SILENT_SECONDS = 3600
+#: Processes with a pool of connections to Postgres: one worker of each kind, reconcile, beat and feedback. The exporter
+#: opens one connection.
+ONE_EACH = 6
 #: How many rights of a login are listed at most.
 MOST_RIGHTS = 5
 
 
-def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at everything the server depends on, one after another; nothing is changed."""
-    for check in (_identity, _nodes, _store, _store_peers, _gorush, _redis, _postgres):
+def examine(settings: Settings, connections: int | None = None) -> Iterator[Finding]:
+    """Look at everything the server depends on, one after another; nothing is changed.
+
+    Args:
+        connections: that all processes open to Postgres at most; by default those of one process each.
+    """
+    for check in (_identity, _nodes, _store, _store_peers, _gorush, _redis):
         yield from check(settings)
+    yield from _postgres(settings, connections or ONE_EACH * settings.postgres.pool_size + 1)
 
 
 def _identity(settings: Settings) -> Iterator[Finding]:
@@ -304,11 +312,12 @@ def _keeps_queues(part: str, config: dict[str, str | None]) -> Iterator[Finding]
         yield Finding(Level.OK, part, "it answers, and its queues survive a restart")
 
 
-def _postgres(settings: Settings) -> Iterator[Finding]:
+def _postgres(settings: Settings, connections: int) -> Iterator[Finding]:
     part = "Postgres"
     try:
         dsn = check_dsn(settings.postgres)
-        with psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True) as connection:
+        with _connect(dsn) as connection:
+            capacity = _pooler(settings, dsn, connection) if is_pooled(connection) else _room(connection, connections)
             pending, due = runner.pending(connection), runner.due(connection)
             user, logins = connection.info.user, [] if due else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
@@ -332,9 +341,75 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
         note = f", but for {len(pending)} migrations that the next upgrade makes" if pending else ""
         yield Finding(Level.OK, part, f"it answers, and its schema is up to date{note}")
         yield from _roles(part, user, logins)
+    yield from capacity
     yield from apps_gone
     if row is not None:
         yield _clock(part, row[0])
+
+
+def _connect(dsn: str) -> psycopg.Connection:
+    # A statement is prepared only where it is asked for.
+    return psycopg.connect(dsn, connect_timeout=int(PATIENCE), autocommit=True, prepare_threshold=10**9)
+
+
+def _room(connection: psycopg.Connection, connections: int) -> list[Finding]:
+    """Compare the connections of the deployment with those that Postgres allows to logins that are no superusers."""
+    allowed = limits.connections(connection)
+    if connections <= allowed:
+        return [Finding(Level.OK, "Postgres", f"it allows {allowed} connections; at most {connections} are opened")]
+    return [
+        Finding(
+            Level.WARNING,
+            "Postgres",
+            f"it allows {allowed} connections, and {connections} may be opened: raise max_connections, or lower"
+            " WAKUPUSH_POSTGRES__POOL_SIZE or the number of processes",
+        )
+    ]
+
+
+def _pooler(settings: Settings, dsn: str, connection: psycopg.Connection) -> list[Finding]:
+    """Look for what a pooler breaks."""
+    part = "pooler"
+    wrong = []
+    with _connect(dsn) as other:
+        processes = {one.execute("SELECT pg_backend_pid()").fetchone() for one in (connection, other)}
+        pools_transactions = len(processes) == 1
+        if pools_transactions and settings.postgres.prepared_statements and not _keeps_prepared(connection, other):
+            wrong.append(
+                "it hands sessions to others and loses their prepared statements: set"
+                " WAKUPUSH_POSTGRES__PREPARED_STATEMENTS=false, or use PgBouncer 1.21 or newer with"
+                " max_prepared_statements"
+            )
+    user = connection.info.user
+    wrong += [
+        f"{user} has no {name}: use the login of a role and run `wakupush migrate`, or ALTER ROLE {user} SET {name}"
+        for name in limits.absent_timeouts(connection)
+    ]
+    try:
+        with _connect(check_dsn(settings.postgres, direct=True)) as direct:
+            has_way_past = not is_pooled(direct)
+    except (SettingsError, psycopg.Error):
+        has_way_past = False
+    findings = [Finding(Level.FAULT, part, text) for text in wrong]
+    if not has_way_past:
+        text = (
+            "WAKUPUSH_POSTGRES__DIRECT_DSN is no way past it: `wakupush migrate` and `pipeline` need one of their own"
+        )
+        findings.append(Finding(Level.WARNING, part, text))
+    how = "each transaction" if pools_transactions else "each session"
+    return findings or [Finding(Level.OK, part, f"it chooses a connection for {how}, and keeps what the server needs")]
+
+
+def _keeps_prepared(*connections: psycopg.Connection) -> bool:
+    """Return whether two clients of a pooler can prepare a statement by the same name."""
+    try:
+        for connection in connections:
+            connection.execute("SELECT 1", prepare=True)
+    except (psycopg.errors.DuplicatePreparedStatement, psycopg.errors.InvalidSqlStatementName):
+        return False
+    finally:
+        connections[0].execute("DEALLOCATE ALL")
+    return True
 
 
 def _apps_gone(settings: Settings, connection: psycopg.Connection) -> list[Finding]:

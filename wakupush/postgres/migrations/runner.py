@@ -86,7 +86,7 @@ class Migration:
         """What is executed at once: all of it, or each index that is built while others write."""
         if not self.is_concurrent:
             return [self.sql]
-        text = cast("LiteralString", re.sub("--.*", "", self.sql))
+        text = re.sub("--.*", "", self.sql)
         return [statement.strip() for statement in text.split(";") if statement.strip()]
 
 

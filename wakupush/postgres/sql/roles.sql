@@ -18,6 +18,23 @@ JOIN pg_roles AS login ON login.oid = role.oid OR EXISTS (
 WHERE role.rolname = ANY (%(roles)s) AND login.rolcanlogin
 ORDER BY login.rolname, role.rolname
 
+-- name: timeouts
+-- The roles and their logins, and what is set for each in this database.
+SELECT quote_ident(login.rolname), role.rolname, quote_ident(current_database()), coalesce(setconfig, '{}')
+FROM pg_roles AS role
+JOIN pg_roles AS login ON login.oid = role.oid OR EXISTS (
+    SELECT FROM pg_auth_members WHERE roleid = role.oid AND member = login.oid
+)
+LEFT JOIN pg_db_role_setting ON setrole = login.oid
+    AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+WHERE role.rolname = ANY (%(roles)s) AND (login.oid = role.oid OR login.rolcanlogin) AND NOT login.rolsuper
+    AND NOT EXISTS (
+        SELECT FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+            AND pg_has_role(login.oid, relowner, 'USAGE')
+    )
+ORDER BY login.rolname, role.rolname
+
 -- name: rights
 -- Every right that there can be, by columns, and whether a login has it.
 WITH relation AS (

@@ -17,26 +17,35 @@ from wakupush.runtime.settings import PostgresSettings, SettingsError
 KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 #: Parameters that Postgres 14 or newer reports unasked, at the start and with the next answer after a change.
 _READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
+#: For the process that a connection names: a pooler names another one than answers.
+_SET_TIMEOUTS: Final = """
+    SELECT set_config('statement_timeout', %s, false), set_config('lock_timeout', %s, false)
+    WHERE pg_backend_pid() = %s
+"""
 #: Seconds for which a pool tries to connect, at growing intervals. Then it waits until a connection is needed, and
 #: begins again. So the pool notices the end of a long outage as soon as that of a short one.
 RECONNECT_SECONDS: Final = 5.0
 
 
-def check_dsn(settings: PostgresSettings) -> str:
+def check_dsn(settings: PostgresSettings, *, direct: bool = False) -> str:
     """Return the connection string.
+
+    Args:
+        direct: whether to return the one past a pooler, if there is one.
 
     Raises:
         SettingsError: it is not valid. libpq's own error text is left out: it would repeat the string and its password.
     """
-    dsn = settings.dsn.get_secret_value()
+    name, secret = "WAKUPUSH_POSTGRES__DSN", settings.dsn
+    if direct and settings.direct_dsn is not None:
+        name, secret = "WAKUPUSH_POSTGRES__DIRECT_DSN", settings.direct_dsn
+    dsn = secret.get_secret_value()
     try:
-        parameters = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+        values = {key: str(value) for key, value in conninfo_to_dict(dsn).items()}
     except ProgrammingError:
-        raise SettingsError("WAKUPUSH_POSTGRES__DSN is no connection string of libpq") from None
-    if _holds_bare_password(parameters):
-        raise SettingsError(
-            "WAKUPUSH_POSTGRES__DSN is no connection string of libpq: in a password @ is written %40, / is %2F"
-        )
+        raise SettingsError(f"{name} is no connection string of libpq") from None
+    if _holds_bare_password(values):
+        raise SettingsError(f"{name} is no connection string of libpq: in a password @ is written %40, / is %2F")
     return dsn
 
 
@@ -69,23 +78,48 @@ def _check(connection: Connection) -> None:
         raise OperationalError("this Postgres takes no writes")
 
 
-def timeouts(dsn: str, *, connect: float, statement: float) -> dict[str, Any]:
-    """Return the options of a connection with which a Postgres that is locked or stuck looks like one that is down.
+def parameters(settings: PostgresSettings) -> dict[str, Any]:
+    """Return parameters of psycopg with which a host that is gone is noticed, and a pooler gets what it can keep."""
+    return {
+        "connect_timeout": max(2, int(settings.timeout)),  # libpq takes 2 at least
+        "tcp_user_timeout": int(1000 * settings.statement_timeout),
+        "prepare_threshold": 5 if settings.prepared_statements else None,
+        **KEEPALIVES,
+    }
+
+
+def set_timeouts(connection: Connection, settings: PostgresSettings) -> None:
+    """Let a Postgres that is locked or stuck look like one that is down, on a connection of our own to it.
+
+    A pooler would pass the session with its time-outs on to others, and refuses them in the startup parameter
+    ``options``. Behind it they come from the role (`wakupush.postgres.roles`).
+
+    A statement waits for a lock for half as long as it may take, and then fails with another error: others hold the
+    lock, and the statement itself may cost little.
 
     Args:
-        dsn: whose ``options`` are kept, except for the statement's time-out.
-        connect: seconds to wait for a connection; libpq takes 2 at least.
-        statement: seconds that a statement may take, and for which sent bytes may stay unacknowledged. A statement
-            waits for a lock for half as long, and then fails with another error: others hold the lock, and the
-            statement itself may cost little.
+        connection: in autocommit mode.
     """
-    options = conninfo_to_dict(dsn).get("options", "")
-    return {
-        "connect_timeout": max(2, int(connect)),
-        "tcp_user_timeout": int(1000 * statement),
-        **KEEPALIVES,
-        "options": f"-c lock_timeout={500 * statement:.0f} {options} -c statement_timeout={1000 * statement:.0f}",
-    }
+    milliseconds = 1000 * settings.statement_timeout
+    connection.execute(_SET_TIMEOUTS, [f"{milliseconds:.0f}", f"{milliseconds / 2:.0f}", connection.info.backend_pid])
+
+
+def is_pooled(connection: Connection) -> bool:
+    """Return whether a pooler is between: it names another process than the one that answers."""
+    return connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,)
+
+
+def refuse_pooler(connection: Connection) -> None:
+    """Refuse a connection through a pooler, for work that keeps something in its session, or takes long.
+
+    Raises:
+        SettingsError: a pooler is between.
+    """
+    if is_pooled(connection):
+        raise SettingsError(
+            "a pooler is between here and Postgres, which may hand this session to others: set"
+            " WAKUPUSH_POSTGRES__DIRECT_DSN to a connection string of Postgres itself"
+        )
 
 
 @contextmanager
@@ -113,6 +147,7 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | N
     def configure(connection: Connection) -> None:
         try:
             with autocommit(connection):
+                set_timeouts(connection, settings)
                 if look is not None:
                     look(connection)
         except BaseException:
@@ -130,7 +165,7 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | N
         kwargs={
             "application_name": "wakupush",
             "target_session_attrs": conninfo_to_dict(dsn).get("target_session_attrs", "read-write"),
-            **timeouts(dsn, connect=settings.timeout, statement=settings.statement_timeout),
+            **parameters(settings),
         },
         open=True,
     )

@@ -1,4 +1,4 @@
-"""The sweep of topics that nobody uses any more: it holds registrations up only while it deletes, and never for long."""
+"""The sweep of topics that nobody uses any more holds registrations up only while it deletes, and never for long."""
 
 import psycopg
 import pytest
