@@ -20,6 +20,8 @@ class Entry:
     message: WakuMessage
     #: Whether ingest read it as it came in, so that `seen` does not depend on its sender.
     live: bool = False
+    #: Whether it waited in Postgres, and is enqueued before the transaction that takes it out of the ledger has ended.
+    deferred: bool = False
 
     @property
     def trace_id(self) -> str:
@@ -32,9 +34,10 @@ class Entry:
         A copy has the time of its original, because the hash covers it. Ingest enqueues a message only once in
         `claimed_for` seconds. So of two copies that are both enqueued, at least one is seen more than half of that away
         from its time. A message that is honest and fresh is never stale, and its later copies always are. What
-        reconcile brings counts as seen at its own time.
+        reconcile brings counts as seen at its own time. A deferred message is no copy, though it may still be in the
+        ledger when a worker looks; claiming it waits for the transaction.
         """
-        return abs(self.seen - self.message.timestamp / 10**9) > claimed_for / 2
+        return not self.deferred and abs(self.seen - self.message.timestamp / 10**9) > claimed_for / 2
 
 
 @dataclass(frozen=True, slots=True)

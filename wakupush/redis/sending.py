@@ -27,6 +27,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
         "timestamp": entry.message.timestamp,
         "meta": base64.b64encode(entry.message.meta).decode(),
         "live": entry.live,
+        **({"deferred": True} if entry.deferred else {}),
     }
 
 
@@ -43,6 +44,7 @@ def decode_entry(value: dict[str, Any]) -> Entry:
             meta=base64.b64decode(value["meta"]),
         ),
         live=value["live"],
+        deferred=value.get("deferred", False),
     )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -76,14 +77,13 @@ def _derive(beat: Beat, user: QueryTopic) -> int:
 def enqueue_waiting(beat: Beat) -> int:
     """Enqueue queries whose time has come, as if they had just arrived; return how many.
 
-    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here. If the
-    query looks stale, it does not wait, and drops it as a copy.
+    A worker that is faster than this commit waits for it, as it claims what is taken out of the ledger here.
     """
     with beat.pool.connection() as connection:
         due = waiting_queries.take(connection, TAKEN_MOST)
         if due:
             ledger.remove(connection, due)
-            for task in in_tasks(due):
+            for task in in_tasks(replace(entry, deferred=True) for entry in due):
                 send_entries(beat.app, QUERY, task, waits_since=beat.now())
     return len(due)
 

@@ -1,17 +1,22 @@
 """Queries, handled on a real Postgres, Redis and node: who is told what, and how much at once."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from structlog.testing import capture_logs
 
 from support.served import contacts, request, waiting
 from wakupush.devnet.demo import messages
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.queues import QUERY
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
 )
 from wakupush.protocol import payload, topics
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis.sending import send_entries
+from wakupush.server.beat import queries
 from wakupush.server.beat.queries import enqueue_waiting
 
 
@@ -44,6 +49,32 @@ def test_both_spellings_of_the_query_topic_are_answered(server, client):
     server.derive()
     assert enqueue_waiting(server.context) == 1
     server.handle_enqueued(QUERY)
+    assert len(server.answers(client)) == 1
+
+
+def test_query_that_waited_is_no_copy(server, client, monkeypatch):
+    """A worker takes it before the transaction has ended that takes it out of the ledger."""
+    user = PrivateKey.generate()
+    server.register(user)
+    server.rows("UPDATE query_topics SET symmetric_key = NULL RETURNING 1")
+    server.handle(QUERY, messages.query(client, user.public_key.key_hash), seen=time.time() - 100)
+    server.derive()
+    waiting_workers = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with ThreadPoolExecutor(1) as threads:
+
+        def send(*args, **options):
+            send_entries(*args, **options)
+            worker = threads.submit(server.handle_enqueued, QUERY)
+            wait_until(
+                lambda: worker.done() or server.rows(waiting_workers) == [(1,)],
+                timeout=20,
+                what="the worker has dropped the query, or waits",
+            )
+
+        monkeypatch.setattr(queries, "send_entries", send)
+        assert enqueue_waiting(server.context) == 1
     assert len(server.answers(client)) == 1
 
 
