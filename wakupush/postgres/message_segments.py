@@ -18,9 +18,14 @@ _SQL = load("message_segments")
 Name = tuple[bytes, bytes]
 
 
-def lock(connection: Connection, signers: Collection[bytes]) -> None:
-    """Lock these signers until the transaction ends; wait for transactions that are adding parts of the same ones."""
-    keys = sorted({int.from_bytes(blake2b(signer, digest_size=8).digest(), "big", signed=True) for signer in signers})
+def lock(connection: Connection, names: Collection[Name]) -> None:
+    """Lock these messages until the transaction ends; wait for transactions that are adding parts of the same ones.
+
+    The other messages of their signers are not locked: a stranger could hold up all batches with small parts.
+    """
+    keys = sorted(
+        {int.from_bytes(blake2b(signer + hash_, digest_size=8).digest(), "big", signed=True) for signer, hash_ in names}
+    )
     connection.execute(_SQL["lock"], {"keys": keys})
 
 
@@ -70,7 +75,8 @@ def forget(connection: Connection, names: Collection[Name]) -> None:
 def trim(connection: Connection, signers: Collection[bytes], *, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
     """Delete the oldest parts of each of these signers above the limits; return how many.
 
-    It does not read parts of other signers, so that its cost does not grow with them.
+    It does not read parts of other signers, so that its cost does not grow with them. It waits for nobody, and
+    locks no signer: the next one deletes what others add at the same time.
     """
     return connection.execute(_SQL["trim"], {"signers": list(signers), "parts": parts, "bytes": bytes}).rowcount
 

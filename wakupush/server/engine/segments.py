@@ -28,7 +28,8 @@ def put_together(
 ) -> tuple[list[Message], list[Message], int]:
     """Put each complete message into the place of its last part.
 
-    Until the transaction ends, no other one adds parts of the same signers.
+    Until the transaction ends, no other one adds parts of the same messages. Others may delete some: a message is only
+    complete if the parts that are loaded are.
 
     Args:
         messages: claimed ones, some of them parts.
@@ -40,8 +41,9 @@ def put_together(
         together; and the bytes that were loaded.
     """
     parts = [message.content for message in messages if isinstance(message.content, Part)]
-    message_segments.lock(connection, {part.signer for part in parts})
-    earlier = message_segments.stored(connection, {part.name for part in parts})
+    names = {part.name for part in parts}
+    message_segments.lock(connection, names)
+    earlier = message_segments.stored(connection, names)
     complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
     loaded: set[Name] = set()
     loaded_bytes = 0
@@ -60,7 +62,8 @@ def put_together(
             now.append(message)
     payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
     stored_payloads = {
-        name: dict.fromkeys(indexes, b"") | payloads.get(name, {}) for name, (indexes, _) in earlier.items()
+        name: payloads.get(name, {}) if name in loaded else dict.fromkeys(indexes, b"")
+        for name, (indexes, _) in earlier.items()
     }
     return joined(now, stored_payloads, reader), later, loaded_bytes
 

@@ -2,12 +2,14 @@
 
 import time
 
+import psycopg
 import pytest
 
 from support.served import contacts, in_segments, waiting
 from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.postgres import message_segments
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -76,6 +78,41 @@ def test_two_workers_complete_a_message_once(server):
     for future in futures:
         future.result()
     assert server.outcomes(*clients) == ["success"] * len(clients)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_parts_wait_for_the_same_message_only(server, client, dsn, signed):
+    """A stranger who holds one message of a signer, and everybody may be the unsigned one, holds up no other."""
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 100, client if signed else None)
+    signer = client.public_key.compressed if signed else b""
+    with psycopg.connect(dsn) as stranger:
+        message_segments.lock(stranger, {(signer, bytes(32))})
+        server.handle(REGISTRATION, parts[0])
+    assert [index for _, index in kept(server)] == [0]
+
+
+def test_message_that_loses_a_part_waits_for_it(server, client, dsn, monkeypatch):
+    """Another signature of the same signer may push a part out after a worker has counted the parts."""
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(sent, server, 100, client)
+    server.handle(REGISTRATION, *parts[:-1])
+    stored = message_segments.stored
+
+    def then_one_goes(*args):
+        result = stored(*args)
+        with psycopg.connect(dsn) as other:
+            other.execute("DELETE FROM message_segments WHERE index = 1")
+        return result
+
+    monkeypatch.setattr(message_segments, "stored", then_one_goes)
+    server.handle(REGISTRATION, parts[-1])
+    assert server.outcomes(client) == []
+    assert {index for _, index in kept(server)} == set(range(len(parts))) - {1}
+    monkeypatch.setattr(message_segments, "stored", stored)
+    server.rows("DELETE FROM ledger RETURNING 1")
+    server.handle(REGISTRATION, parts[1])
+    assert server.outcomes(client) == ["success"]
 
 
 def kept(server) -> list[tuple[bytes, int]]:
