@@ -200,13 +200,14 @@ class Walker:
             start=max(1, int(since * NANOSECONDS)),
             end=max(1, int(until * NANOSECONDS)),
         )
-        self._check_watching()
+        mark = self._watched_mark()
         tally = Tally(since)
         for number, page in enumerate(self._pages(query)):
             if most_pages is not None and number >= most_pages:
                 raise TooLong
             self._heal(query, page, tally)
-        self._check_watching()
+        if self._watched_mark() != mark:  # they were incomplete in between
+            raise NotWatching
         metrics.STORE_WALKS.labels(self.kind.name, "finished").inc()
         write = log.info if tally.missing or tally.malformed else log.debug
         write(
@@ -223,14 +224,23 @@ class Walker:
         )
         return tally
 
-    def _check_watching(self) -> None:
-        """Check that queries can be distinguished from foreign messages, if this walk looks for them.
+    def _watched_mark(self) -> bytes | None:
+        """Return the mark of the watched topics if this walk looks for queries, which it knows by them.
 
         Raises:
-            NotWatching: they cannot.
+            NotWatching: queries cannot be distinguished from foreign messages.
         """
-        if not self.kind.content_topics and not watched.is_complete(self.enqueuer.redis):
+        if self.kind.content_topics:
+            return None
+        mark = watched.mark_of_complete(self.enqueuer.redis)
+        if mark is None:
             raise NotWatching
+        return mark
+
+    @property
+    def _in_work_seconds(self) -> float:
+        """Seconds for which a message that was handled alone is left alone: a query only lives for minutes."""
+        return reconciliation.IN_WORK_SECONDS if self.kind.content_topics else self.enqueuer.settings.claim_ttl
 
     def _pages(self, query: Query) -> Iterator[Page]:
         """Yield the pages of a walk, each when the queue is not behind.
@@ -260,7 +270,7 @@ class Walker:
         in_work_by_hash = {}
         if messages:
             with self.pool.connection() as connection:
-                in_work_by_hash = reconciliation.find_missing(connection, messages)
+                in_work_by_hash = reconciliation.find_missing(connection, messages, self._in_work_seconds)
         if to_fetch := [hash_ for hash_ in in_work_by_hash if messages[hash_] is None]:
             page_of_messages = self.store.fetch(query, to_fetch)
             messages |= {

@@ -26,16 +26,21 @@ class Track:
     walk: str
 
 
-def find_missing(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, bool]:
+def find_missing(
+    connection: Connection, hashes: Collection[bytes], in_work: float = IN_WORK_SECONDS
+) -> dict[bytes, bool]:
     """Return which of these messages (hashes of 32 bytes) are not in the ledger.
 
     A quarantined message is in the ledger. The hash alone decides: it covers the timestamp, which a Store does not give
     if it is asked for hashes only.
 
+    Args:
+        in_work: seconds since the last attempt for which a message counts as being handled.
+
     Returns:
         For each of them whether its attempts are being counted right now: then it must not be enqueued once more.
     """
-    return dict(connection.execute(_SQL["missing"], {"hashes": list(hashes), "in_work": IN_WORK_SECONDS}).fetchall())
+    return dict(connection.execute(_SQL["missing"], {"hashes": list(hashes), "in_work": in_work}).fetchall())
 
 
 def watermark(connection: Connection, track: Track) -> int | None:

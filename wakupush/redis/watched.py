@@ -102,8 +102,13 @@ def among(redis: Redis, topics: Sequence[bytes]) -> set[bytes]:
 
 def is_complete(redis: Redis) -> bool:
     """Return whether every topic is here that should be."""
+    return mark_of_complete(redis) is not None
+
+
+def mark_of_complete(redis: Redis) -> bytes | None:
+    """Return the mark of the filling if every topic is here that should be; after a restart or a wipe it is another."""
     marker, life = cast("list[bytes | None]", redis.mget(MARKER, LIFE))
-    return life is not None and marker == _mark(redis, life)
+    return marker if life is not None and marker == _mark(redis, life) else None
 
 
 def begin_filling(redis: Redis) -> bytes:

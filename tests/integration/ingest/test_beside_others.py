@@ -63,6 +63,32 @@ def test_query_walk_needs_all_watched_topics(bench, opened, monkeypatch):
     assert bench.watermark(queries) is None
 
 
+def test_query_walk_notices_a_wipe_and_a_refill(bench, opened, monkeypatch):
+    queries, *_ = opened
+    bench.send(FOREIGN)
+
+    def wipe_and_fill(_):
+        bench.redis.flushall()
+        watched.mark_complete(bench.redis, watched.begin_filling(bench.redis))
+
+    after_each_page(queries, monkeypatch, wipe_and_fill)
+    assert looked_back(queries) is None
+    assert bench.watermark(queries) is None
+
+
+@pytest.mark.parametrize(("seconds_ago", "enqueued"), [(100, {}), (130, {"query": 1})])
+def test_query_that_was_handled_alone_is_healed(bench, opened, seconds_ago, enqueued):
+    queries, *_ = opened
+    topic = os.urandom(4)
+    watched.add(bench.redis, [topic])
+    [query] = bench.send(f"/waku/1/0x{topic.hex()}/rfc26", ago=200)
+    queries.walker.settle(SHARD, ago(250), None)
+    ledger.count_attempt(bench.connection, query)
+    bench.connection.execute("UPDATE message_attempts SET updated_at = now() - %s * interval '1 s'", [seconds_ago])
+    looked_back(queries)
+    assert bench.queued_hashes() == enqueued
+
+
 def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
     _, own, _ = opened
     own.walker.settle(SHARD, ago(2), None)
