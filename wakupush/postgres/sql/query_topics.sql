@@ -40,18 +40,22 @@ SELECT
     )
 
 -- name: remove_unused
-WITH removed AS (
-    DELETE FROM query_topics AS old
-    WHERE key_hash = ANY (%(key_hashes)b::bytea[])
-        AND NOT EXISTS (SELECT FROM registrations WHERE registrations.key_hash = old.key_hash AND registered)
-    RETURNING topic
+WITH unused AS MATERIALIZED (
+    SELECT key_hash FROM unnest(%(key_hashes)b::bytea[]) AS users (key_hash)
+    LEFT JOIN LATERAL (
+        SELECT true AS is_registered FROM registrations
+        WHERE registrations.key_hash = users.key_hash AND registered LIMIT 1
+    ) AS registration ON true
+    WHERE is_registered IS NULL
+), removed AS (
+    DELETE FROM query_topics WHERE key_hash = ANY (ARRAY(SELECT key_hash FROM unused)) RETURNING topic
 )
 SELECT DISTINCT topic FROM removed
-WHERE NOT EXISTS (
-    SELECT FROM query_topics AS other
-    WHERE other.topic = removed.topic
-        AND EXISTS (SELECT FROM registrations WHERE registrations.key_hash = other.key_hash AND registered)
-)
+LEFT JOIN LATERAL (
+    SELECT true AS is_used FROM query_topics AS other JOIN registrations USING (key_hash)
+    WHERE other.topic = removed.topic AND registered LIMIT 1
+) AS collision ON true
+WHERE is_used IS NULL
 
 -- name: count_without_key
 SELECT count(*) FROM query_topics WHERE symmetric_key IS NULL

@@ -82,17 +82,33 @@ def test_runs_that_see_a_part_come_to_all(server, connection, monkeypatch):
         pytest.fail("a part is never looked at")
 
 
-@pytest.mark.parametrize("users", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
-def test_search_reads_only_its_part(connection, users):
-    fill(connection, users)
-    connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute(f"PREPARE it (bytea, bigint) AS {_SQL['unused'] % {'after': '$1', 'most': '$2'}}")
-    [[[result]]] = connection.execute("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE it ('\\x80', 10000)").fetchall()
+def explain(connection, name, types, values):
+    """Return the nodes of a plan that does not know the values, as it ran."""
+    sql = _SQL[name] % {"after": "$1", "most": "$2"} if name == "unused" else _SQL[name]
+    sql = sql.replace("%(key_hashes)b", "$1")
+    connection.execute(f"PREPARE it ({types}) AS {sql}")
+    [[[result]]] = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE it ({values})").fetchall()
+    connection.execute("DEALLOCATE it")
     nodes = [result["Plan"]]
     for node in nodes:
         nodes += node.get("Plans", [])
     assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
+    return nodes
+
+
+@pytest.mark.parametrize("users", [100_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
+def test_sweep_reads_only_its_part(connection, users, mode):
+    fill(connection, users)
+    connection.execute(f"SET plan_cache_mode = {mode}")
+    nodes = explain(connection, "unused", "bytea, bigint", "'\\x80', 10000")
     reads = {
         node["Relation Name"]: node["Actual Rows"] * node["Actual Loops"] for node in nodes if "Relation Name" in node
     }
     assert reads == {"query_topics": 10_000, "registrations": pytest.approx(1250, rel=0.2)}
+
+    _, unused = query_topics.unused(connection, b"", 1200)
+    keys = ", ".join(f"'\\x{key.hex()}'::bytea" for key in unused[:400])
+    nodes = explain(connection, "remove_unused", "bytea[]", f"ARRAY[{keys}]")
+    rows = sum(node["Actual Rows"] * node["Actual Loops"] for node in nodes if node.get("Relation Name"))
+    assert rows <= 6 * 400
