@@ -42,8 +42,8 @@ def test_helm_test_may_read_only_autoscalers(name):
     test = [each for each in rendered if component(each) == "doctor" and each["kind"] != "NetworkPolicy"]
     by_kind = {each["kind"]: each for each in test}
     pod = by_kind.pop("Pod")
-    command, *options = pod["spec"]["containers"][0]["args"]
-    assert command == "doctor"
+    command, connections, number, *options = pod["spec"]["containers"][0]["args"]
+    assert (command, connections, int(number) > 0) == ("doctor", "--connections", True)
     assert set(options[::2]) <= {"--autoscaler"}
     assert sorted(options[1::2]) == sorted(AUTOSCALERS[name])
     if not AUTOSCALERS[name]:
