@@ -10,6 +10,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 CHECKOUTS: Final = ROOT / ".tools" / "against"
 #: The commit from which all upgrades go on. It is the last release where there are no tags.
 BASE: Final = "a279e435134c"
+#: Variables of a stack that the last release refuses as unknown settings.
+NEWER_SETTINGS: Final = frozenset({"WAKUPUSH_HTTP_HOST"})
 
 
 def last_release() -> str:

@@ -10,7 +10,7 @@ from io import BytesIO
 import psutil
 import pytest
 
-from deploy.release.past import ROOT, last_release
+from deploy.release.past import NEWER_SETTINGS, ROOT, last_release
 from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
@@ -75,9 +75,10 @@ def old_processes(stack, code_of_before):
 
     def process(name, *arguments, ready=None):
         command = [sys.executable, "-m", "wakupush", *arguments]  # the working directory comes first
-        return Process(f"old {name}", command, log=stack.directory / f"old-{name}.log", env=stack.environment,
+        return Process(f"old {name}", command, log=stack.directory / f"old-{name}.log", env=environment,
                        cwd=code_of_before, ready=ready, start_timeout=120, grace=100)  # fmt: skip
 
+    environment = {name: value for name, value in stack.environment.items() if name not in NEWER_SETTINGS}
     workers = {}
     for queue in QUEUES:
         workers[queue] = process(queue, "worker", queue)
