@@ -20,7 +20,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.curl import curl_handle, keep_within
 from wakupush.waku.codec import encode_message
-from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotPublished
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NotPublished
 from wakupush.waku.rest import check_published, messages_path
 
 #: Seconds after which publishing an answer has failed this time: its client waits 3 s.
@@ -315,7 +315,6 @@ class _Requests:
 _RESULTS: Final = {
     type(None): "taken",
     NodeRefused: "refused",
-    NodeUnreadable: "refused",
     NotPublished: "not_published",
 }
 
@@ -325,7 +324,7 @@ def _outcome(handle: pycurl.Curl, body: bytearray, error: tuple[int, str] | None
     if error is not None:
         code, _ = error
         if code == pycurl.E_WRITE_ERROR:
-            return NodeUnreadable("the answer does not end")
+            return NodeUnreachable("the answer does not end: a proxy's page, not what a node says of a message")
         # Its text may hold the URL, with a password.
         return NodeUnreachable(f"libcurl's error {code}")
     try:

@@ -19,8 +19,8 @@ _REFUSALS = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 }
-#: nwaku's 400 where go-waku answers with 500: the node's state, not the message, is the reason.
-_NWAKU_NOT_SUBSCRIBED = b"not subscribed to topic"
+#: nwaku's 400s where go-waku answers with 500: the node's state, not the message, is the reason.
+_NWAKU_TO_NOBODY = (b"not subscribed to topic", b"NoPeersToPublish")
 
 
 def messages_path(pubsub_topic: str) -> str:
@@ -35,8 +35,8 @@ def check_published(status: int, body: bytes) -> None:
         NodeUnreachable: try again; `NotPublished`: on this shard it went to nobody.
         NodeRefused: this message will never be taken.
     """
-    if status == HTTPStatus.BAD_REQUEST and _NWAKU_NOT_SUBSCRIBED in body:
-        raise NotPublished("the node is not subscribed to the topic")
+    if status == HTTPStatus.BAD_REQUEST and any(reason in body for reason in _NWAKU_TO_NOBODY):
+        raise NotPublished("the node is not subscribed to the topic, or has no peers")
     if status == HTTPStatus.INTERNAL_SERVER_ERROR and not body:
         raise NotPublished("the node is not subscribed to the topic, or has no peers there")
     check(status, body)

@@ -11,7 +11,7 @@ from support.answering import hang, serving
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.waku import publisher as module
-from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NodeUnreadable, NotPublished
+from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NotPublished
 from wakupush.waku.publisher import Publisher
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/0"
@@ -126,9 +126,10 @@ def test_what_is_no_answer_is_unreachable(server, publisher, answer):
     assert [type(error) for error in publisher.publish(messages(1))] == [NodeUnreachable]
 
 
-def test_an_answer_that_does_not_end_is_cut_off(server, publisher):
-    server.answers = [(200, b"x" * (module.ANSWER_LIMIT + 1))]
-    assert [type(error) for error in publisher.publish(messages(1))] == [NodeUnreadable]
+@pytest.mark.parametrize("status", [200, 400, 502])
+def test_a_page_that_does_not_end_refuses_nothing(server, publisher, status):
+    server.answers = [(status, b"x" * (module.ANSWER_LIMIT + 1))]
+    assert [type(error) for error in publisher.publish(messages(1))] == [NodeUnreachable]
 
 
 def test_a_redirect_is_not_followed(server, publisher):
@@ -265,7 +266,12 @@ def test_nodes_that_all_rest_are_asked_all_the_same(two):
     assert publisher.publish(messages(1)) == [None]
 
 
-NO_WAY = [(400, b"Node not subscribed to topic"), (500, b"")]
+NO_WAY = [
+    (400, b"Node not subscribed to topic"),
+    (400, b"publish failed in relay: NoPeersToPublish"),
+    (500, b""),
+]
+NODES = ["nwaku", "nwaku without peers", "go-waku"]
 
 
 def only(answer):
@@ -281,7 +287,7 @@ def shards_of(server):
     return {path.rpartition("%2F")[2] for _, path, *_ in server.requests}
 
 
-@pytest.mark.parametrize("answer", NO_WAY, ids=["nwaku", "go-waku"])
+@pytest.mark.parametrize("answer", NO_WAY, ids=NODES)
 def test_one_dead_shard_does_not_stop_the_others(server, publisher, answer):
     server.answers = [only(answer)]
     errors = publisher.publish(on_both_shards(50))
@@ -290,7 +296,7 @@ def test_one_dead_shard_does_not_stop_the_others(server, publisher, answer):
     assert NotPublished in {type(error) for error in errors[1::2]}
 
 
-@pytest.mark.parametrize("answer", NO_WAY, ids=["nwaku", "go-waku"])
+@pytest.mark.parametrize("answer", NO_WAY, ids=NODES)
 def test_a_node_rests_on_its_dead_shard_alone(two, answer):
     one, other, publisher = two
     one.answers = [only(answer)]
