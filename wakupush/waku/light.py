@@ -112,7 +112,7 @@ class LightNode:
                 self._push = path
                 break
         text = f"{status}: {printable(body.decode('utf-8', 'replace'))}"
-        if any(reason in body for reason in _TO_NOBODY):
+        if any(reason in body for reason in _TO_NOBODY) or _field(body, "relayPeerCount") == 0:
             raise PushedToNobody(text)
         if _TIMED_OUT in body:
             raise AnswerLost(text)
@@ -143,9 +143,14 @@ def _messages(status: int, body: bytes) -> tuple[WakuMessage, ...]:
 
 
 def _description(body: bytes) -> str:
+    text = _field(body, "statusDesc")
+    return printable(text) if isinstance(text, str) else ""
+
+
+def _field(body: bytes, name: str) -> Any:
+    """Return a field of an answer, None if the answer has none."""
     try:
         value: Any = parse(body)
     except NodeUnreadable:
-        return ""
-    text = value.get("statusDesc") if isinstance(value, dict) else None
-    return printable(text) if isinstance(text, str) else ""
+        return None
+    return value.get(name) if isinstance(value, dict) else None

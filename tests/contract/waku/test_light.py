@@ -243,6 +243,12 @@ def test_a_late_service_node_may_have_published(asking, monkeypatch):
     assert len(requests) == 2
 
 
+def test_light_push_to_no_peer_is_no_success(asking):
+    asking((200, '{"relayPeerCount":1}'), push)
+    with pytest.raises(PushedToNobody):
+        asking((200, '{"relayPeerCount":0}'), push)
+
+
 @pytest.mark.parametrize("version", ["v1", "v3"])
 @pytest.mark.parametrize("answers", ["lost", "not lost"])
 def test_a_known_message_is_out_if_an_answer_was_lost(serve, answers, version):

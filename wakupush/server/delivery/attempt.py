@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
+import psycopg
 import structlog
 
 from wakupush.gorush.client import PostResult
@@ -48,7 +49,10 @@ def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -
 
 
 def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
-    """Return the failures of those posts that end within `seconds`; the others go on."""
+    """Return the failures of those posts that end within `seconds`; the others go on.
+
+    A post that ends with an error of ours, for example because Postgres failed, leaves its own failures out alone.
+    """
     deadline = time.monotonic() + seconds
     failed: Failed = {}
     for future in futures:
@@ -56,6 +60,8 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
             failed |= future.result(timeout=max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             continue
+        except Exception:
+            log.exception("post_failed")
     return failed
 
 
@@ -113,9 +119,14 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
 
 
 def _put_back(sender: Sender, postings: list[Posting]) -> None:
+    """Leave postings to beat. If Postgres fails they come back when their lease ends, and other posts go on."""
     metrics.DELIVERIES_DEFERRED.labels(*postings[0].delivery.app_platform.labels).inc(len(postings))
-    with sender.pool.connection() as connection:
-        deliveries.put_back(connection, [posting.delivery for posting in postings])
+    try:
+        with sender.pool.connection() as connection:
+            deliveries.put_back(connection, [posting.delivery for posting in postings])
+    except psycopg.Error as error:
+        log.warning("not_put_back", deliveries=len(postings), error=type(error).__name__)
+        return
     sender.task_events.report_deferred(postings)
 
 

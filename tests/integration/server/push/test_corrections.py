@@ -1,13 +1,21 @@
 """An answer that turned out wrong before it left: what leaves is what was committed, on a real Postgres that fails."""
 
+from concurrent.futures import Future
+
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 from tenacity import stop_after_attempt
 
+from support.rows import ANDROID
 from support.served import request
+from wakupush.devnet.demo import messages
+from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.delivery.attempt import wait_for
 from wakupush.server.engine import follow_up
 
 
@@ -27,6 +35,38 @@ def spoil_corrections(server, spoiled):
     with server.context.pool.connection() as connection:
         for statement in statements:
             connection.execute(statement)
+
+
+def two_platforms(server, client):
+    """Register a device with iOS and one with Android; return the message that asks for a push to each."""
+    android = PushNotificationRegistration.FIREBASE_TOKEN
+    devices = [server.register(client, device_token="dead"), server.register(client, token_type=android)]
+    items = [messages.notification(client.public_key.key_hash, device) for device in devices]
+    return messages.request(client, server.key, items)
+
+
+def test_a_platform_that_is_not_put_back_hides_no_failure(server, client):
+    sent = two_platforms(server, client)
+    server.context.breaker.open(ANDROID)
+    spoil = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE query_canceled; END $$"
+    with server.context.pool.connection() as connection:
+        connection.execute(spoil)
+        connection.execute(
+            "CREATE TRIGGER spoil BEFORE UPDATE ON deliveries FOR EACH ROW WHEN (NEW.state = 'pending')"
+            " EXECUTE FUNCTION spoil()"
+        )
+    server.handle(DISPATCH, sent)
+    assert server.outcomes(client) == [["NOT_REGISTERED", "success"]]
+
+
+def test_an_error_of_one_post_hides_no_failure_of_others():
+    well, broken, failed = Future(), Future(), Future()
+    well.set_result({})
+    broken.set_exception(psycopg.OperationalError())
+    failed.set_result({b"key": Failure.TOKEN_UNREGISTERED})
+    with capture_logs() as logs:
+        assert wait_for([well, broken, failed, Future()], 0.1) == {b"key": Failure.TOKEN_UNREGISTERED}
+    assert [line["event"] for line in logs] == ["post_failed"]
 
 
 def overdue(server):
