@@ -32,9 +32,19 @@ def add(connection: Connection, answers: Sequence[SealedAnswer], hold: float) ->
     return sorted(row[0] for row in rows)
 
 
-def remove(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Delete answers that a node has taken, or that others replace; return the ids of those that were there."""
-    return {answer_id for (answer_id,) in connection.execute(_SQL["remove"], {"ids": list(ids)})}
+def remove(connection: Connection, ids: Collection[int]) -> None:
+    """Delete answers that a node has taken."""
+    connection.execute(_SQL["remove"], {"ids": list(ids)})
+
+
+def withdraw(connection: Connection, ids: Collection[int], hold: float) -> set[int]:
+    """Delete answers that others replace, and return their ids; what beat has claimed to publish stays.
+
+    Args:
+        connection: in the transaction that replaces them.
+        hold: as it was when they were added.
+    """
+    return {answer_id for (answer_id,) in connection.execute(_SQL["withdraw"], {"ids": list(ids), "hold": hold})}
 
 
 def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:

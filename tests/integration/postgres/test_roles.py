@@ -48,6 +48,7 @@ USES = {
     Role.DISPATCH: {
         **POOL,
         "requests": EVERY,
+        "answers": POOL["answers"] | {"withdraw"},
         "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
         "registrations": {"token_died", "suspect", "prove"},
         "token_trials": EVERY,

@@ -7,7 +7,11 @@ ORDER BY position
 RETURNING id
 
 -- name: remove
-DELETE FROM answers WHERE id = ANY (%(ids)s) RETURNING id
+DELETE FROM answers WHERE id = ANY (%(ids)s)
+
+-- name: withdraw
+-- Claiming and postponing change `publish_at`.
+DELETE FROM answers WHERE id = ANY (%(ids)s) AND publish_at = created_at + %(hold)s * interval '1 second' RETURNING id
 
 -- name: postpone
 UPDATE answers SET publish_at = now() + %(seconds)s * interval '1 second' WHERE id = ANY (%(ids)s)

@@ -89,8 +89,8 @@ def correct(
 ) -> tuple[Answers, list[Event]]:
     """Store outcomes in the place of others that were committed before, with other answers in the place of theirs.
 
-    A correction whose old answer is not in the outbox any more is left out. Either that answer has left, or the
-    correction was committed before by a transaction whose end this process did not learn.
+    A correction is left out if beat has claimed the old answer, or if that is not in the outbox any more. Either it
+    leaves, or the correction was committed before by a transaction whose end this process did not learn.
 
     Args:
         connection: in a transaction of its own.
@@ -98,10 +98,9 @@ def correct(
     Returns:
         The new answers with their ids, and the events.
     """
-    removed_ids = outbox.remove(
-        connection, [answer_id for correction in corrections for answer_id in correction.old_ids]
-    )
-    in_time = [correction for correction in corrections if not removed_ids.isdisjoint(correction.old_ids)]
+    old_ids = [answer_id for correction in corrections for answer_id in correction.old_ids]
+    withdrawn_ids = outbox.withdraw(connection, old_ids, HOLD_SECONDS)
+    in_time = [correction for correction in corrections if not withdrawn_ids.isdisjoint(correction.old_ids)]
     new_answers = _add_answers(connection, [correction.answer for correction in in_time])
     kind.store(connection, [correction.outcome for correction in in_time], context)
     all_events = [event for correction in in_time for event in correction.outcome.events]

@@ -13,6 +13,7 @@ from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
+from wakupush.postgres import answers
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.delivery.attempt import wait_for
@@ -67,6 +68,27 @@ def test_an_error_of_one_post_hides_no_failure_of_others():
     with capture_logs() as logs:
         assert wait_for([well, broken, failed, Future()], 0.1) == {b"key": Failure.TOKEN_UNREGISTERED}
     assert [line["event"] for line in logs] == ["post_failed"]
+
+
+def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
+    """The schedule publishes from its memory, while the row is still there."""
+    sent, client, other = dead_and_well
+    correct, claimed = follow_up.correct, []
+
+    def late(connection, *args):
+        if not claimed:
+            server.rows("UPDATE answers SET publish_at = now() WHERE publish_at > now() RETURNING 1")
+            with server.context.pool.connection() as own:
+                claimed.extend(answers.claim(own, limit=10, hold=60))
+        return correct(connection, *args)
+
+    monkeypatch.setattr(follow_up, "correct", late)
+    server.handle(DISPATCH, *sent)
+    assert len(claimed) == 1
+    server.context.outbox.publish(claimed)
+    assert server.outcomes(client, other) == [["success"]] * 2, "one answer to each envelope"
+    assert server.rows("SELECT succeeded FROM admitted_requests") == [("1",)] * 2
+    assert server.rows("SELECT FROM answers") == []
 
 
 def overdue(server):
