@@ -43,9 +43,9 @@ class AtOnce:
     def __init__(self):
         self.seconds = []
 
-    def do(self, seconds, work):
+    def do(self, seconds, _size, work, item):
         self.seconds.append(seconds)
-        work()
+        work([item])
 
     def close(self):
         """End nothing."""

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import Connection
 
 from wakupush.model.deliveries import Delivery, RememberedRequest
+from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.registrations import Address, Preferences, Receiver
 from wakupush.postgres.named_sql import load
@@ -34,10 +35,10 @@ def admitted(
     }, over
 
 
-def failed(connection: Connection, delivery_keys: Collection[bytes]) -> set[bytes]:
-    """Return which of these deliveries failed for good, expired or are dead letters, as long as their rows exist."""
+def failed(connection: Connection, delivery_keys: Collection[bytes]) -> dict[bytes, Failure]:
+    """Return why deliveries failed for good, expired or are dead letters, by key, as long as their rows exist."""
     rows = connection.execute(_SQL["failed"], {"delivery_keys": list(delivery_keys)})
-    return {delivery_key for (delivery_key,) in rows}
+    return {delivery_key: BY_LABEL.get(failure, Failure.PLATFORM_UNCLEAR) for delivery_key, failure in rows}
 
 
 def receivers(connection: Connection, addresses: Collection[Address], at_rest: AtRest) -> dict[Address, Receiver]:

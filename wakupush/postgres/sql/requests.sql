@@ -2,7 +2,7 @@
 SELECT message_id, week, succeeded, expired FROM admitted_requests WHERE message_id = ANY (%(ids)b) ORDER BY week
 
 -- name: failed
-SELECT delivery_key FROM deliveries
+SELECT delivery_key, failure FROM deliveries
 WHERE delivery_key = ANY (%(delivery_keys)b) AND state IN ('failed', 'expired', 'dead_letter')
 
 -- name: receivers

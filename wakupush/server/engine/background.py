@@ -1,5 +1,6 @@
 """What a process does beside its tasks: it follows up batches, and publishes answers that are held back."""
 
+import math
 import random
 import time
 from collections import defaultdict, deque
@@ -8,12 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Thread
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from wakupush.model.platforms import AppPlatform
 from wakupush.runtime import metrics
+from wakupush.runtime.logging import is_logged
+
+T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -22,6 +26,10 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 BATCHES: Final = 8
 #: Bytes of their answers and notifications together, at most; one that is larger is followed up alone.
 BYTES: Final = 16 * 1024 * 1024
+#: Bytes of the objects around an answer that is held back, about.
+ITEM_BYTES: Final = 1024
+#: Seconds for which a process that ends still publishes what is held back.
+CLOSE_SECONDS: Final = 5.0
 #: How many answers of an app and platform count as recent.
 RECENT: Final = 100
 
@@ -32,21 +40,26 @@ class Followers:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(BATCHES, "follow-up")
         self._changed = Condition()
-        self._sizes: list[int] = []
+        #: Bytes of each batch that is followed up, by a name of its own.
+        self._sizes: dict[object, int] = {}
 
     def do(self, size: int, work: Callable[[], object]) -> None:
         """Follow up a batch; a failure is only logged. This waits for room: a full process takes no further task.
 
+        A time limit of the task ends the wait, not the follow-up, whose effects are committed.
+
         Args:
             size: bytes that the batch holds meanwhile.
         """
-        with self._changed:
-            self._changed.wait_for(
-                lambda: not self._sizes or (len(self._sizes) < BATCHES and sum(self._sizes) + size <= BYTES)
-            )
-            self._sizes.append(size)
-            metrics.FOLLOW_UPS.inc()
-        self._threads.submit(self._do, size, work)
+        try:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: (
+                        not self._sizes or (len(self._sizes) < BATCHES and sum(self._sizes.values()) + size <= BYTES)
+                    )
+                )
+        finally:
+            self._begin(size, work)
 
     def wait(self) -> None:
         """Wait until nothing is left to do."""
@@ -57,57 +70,96 @@ class Followers:
         """Do what is left, and end."""
         self._threads.shutdown()
 
-    def _do(self, size: int, work: Callable[[], object]) -> None:
+    def _begin(self, size: int, work: Callable[[], object]) -> None:
+        batch = object()
+        try:
+            with self._changed:
+                self._sizes[batch] = size
+                metrics.FOLLOW_UPS.inc()
+            self._threads.submit(self._do, batch, work)
+        except BaseException:
+            # For example there is no thread to be had.
+            self._end(batch)
+            raise
+
+    def _do(self, batch: object, work: Callable[[], object]) -> None:
         try:
             work()
         except Exception:
             log.exception("unfinished")
         finally:
-            with self._changed:
-                self._sizes.remove(size)
+            self._end(batch)
+
+    def _end(self, batch: object) -> None:
+        with self._changed:
+            if self._sizes.pop(batch, None) is not None:
                 metrics.FOLLOW_UPS.dec()
-                self._changed.notify_all()
+            self._changed.notify_all()
 
 
 class Later:
-    """A thread that does what it is given when its time has come; made after a fork."""
+    """A thread that does what it is given when its time has come, all that is due together; made after a fork.
+
+    It holds `BYTES` at most. What finds no room is dropped: the outbox has it.
+    """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[float, int, Callable[[], object]]] = []
+        #: When each item is due, in monotonic seconds, its number and size, what is done with it, and the item.
+        self._waiting: list[tuple[float, int, int, Callable[[list[Any]], object], Any]] = []
         self._numbers = count()
+        self._bytes = 0
+        self._dropped = 0
         self._changed = Condition()
-        self._closing = False
+        #: When closing ends, in monotonic seconds; never, while it is open.
+        self._ends = math.inf
         self._thread = Thread(target=self._run, name="later", daemon=True)
         self._thread.start()
 
-    def do(self, seconds: float, work: Callable[[], object]) -> None:
-        """Do work in so many seconds; a failure is only logged."""
+    def do(self, seconds: float, size: int, work: Callable[[list[T]], object], item: T) -> None:
+        """In so many seconds do work with an item, and with others that it is due for; a failure is only logged.
+
+        Args:
+            size: bytes of the item, besides those of the objects around it.
+        """
+        size += ITEM_BYTES
         with self._changed:
-            heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), work))
+            if self._bytes + size > BYTES:
+                self._dropped += 1
+                if is_logged(self._dropped):
+                    log.warning("later_full", dropped=self._dropped)
+                return
+            self._bytes += size
+            heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), size, work, item))
             self._changed.notify()
 
     def close(self) -> None:
-        """Do what is left, each at its time, and end."""
+        """Do what is due within `CLOSE_SECONDS`, each at its time, drop the rest, and end."""
         with self._changed:
-            self._closing = True
+            self._ends = time.monotonic() + CLOSE_SECONDS
             self._changed.notify()
         self._thread.join()
 
     def _run(self) -> None:
-        while (work := self._next()) is not None:
-            try:
-                work()
-            except Exception:
-                log.exception("unfinished")
+        while due := self._due():
+            for work, items in due.items():
+                try:
+                    work(items)
+                except Exception:
+                    log.exception("unfinished")
 
-    def _next(self) -> Callable[[], object] | None:
+    def _due(self) -> dict[Callable[[list[Any]], object], list[Any]]:
+        """Wait until something is due, and return all that is, by what is done with it; nothing when this is closed."""
+        due: dict[Callable[[list[Any]], object], list[Any]] = {}
         with self._changed:
-            while self._waiting or not self._closing:
-                wait = self._waiting[0][0] - time.monotonic() if self._waiting else None
-                if wait is not None and wait <= 0:
-                    return heappop(self._waiting)[2]
-                self._changed.wait(wait)
-            return None
+            while not due and (now := time.monotonic()) < self._ends and (self._waiting or self._ends == math.inf):
+                while self._waiting and self._waiting[0][0] <= now:
+                    _, _, size, work, item = heappop(self._waiting)
+                    self._bytes -= size
+                    due.setdefault(work, []).append(item)
+                if not due:
+                    wait = min(self._waiting[0][0] if self._waiting else math.inf, self._ends) - now
+                    self._changed.wait(None if wait == math.inf else wait)
+        return due
 
 
 class Latencies:

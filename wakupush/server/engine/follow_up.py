@@ -4,20 +4,22 @@ Beat finishes whatever is cut off here.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
+from wakupush.model.failures import Failure
+from wakupush.postgres import requests
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.events import count_events
-from wakupush.server.delivery.posting import Failed
+from wakupush.server.delivery.posting import Failed, Posting
 from wakupush.server.engine.delays import delays
 from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.kind import Context, Kind
@@ -32,63 +34,106 @@ T = TypeVar("T")
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """A task whose effects are committed."""
+
+    engine: Engine
+    kind: Kind[Any, Any]
+    context: Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Answer:
+    """The answer to a message, in the outbox."""
+
+    batch: _Batch
+    outcome: Outcome
+    parts: Answers
+    #: The deliveries that it reports as pushed, and that others post.
+    foreign_keys: frozenset[bytes]
+
+    def corrected(self, failed: Failed) -> Outcome | None:
+        """Return the outcome that is true now, None if it still is the same."""
+        if not failed or self.batch.kind.correct is None:
+            return None
+        return self.batch.kind.correct(self.outcome, failed, replace(self.batch.context, now=self.batch.engine.now()))
+
+
 def follow_up(
     engine: Engine, kind: Kind[Any, Any], context: Context, outcomes: Sequence[Outcome], committed: Committed
 ) -> None:
     """Post the notifications of a task, and publish its answers, while later tasks are handled."""
-    answers = sum(len(answer.payload) for parts in committed.answers for _, answer in parts)
+    answers = sum(_size(parts) for parts in committed.answers)
     notifications = sum(len(posting.delivery.message) for posting in committed.postings)
-    engine.followers.do(answers + notifications, partial(_follow_up, engine, kind, context, outcomes, committed))
+    batch = _Batch(engine, kind, context)
+    engine.followers.do(answers + notifications, partial(_follow_up, batch, outcomes, committed))
 
 
-def _follow_up(
-    engine: Engine, kind: Kind[Any, Any], context: Context, outcomes: Sequence[Outcome], committed: Committed
-) -> None:
-    metrics.BATCH_SIZE.labels(kind.queue.name).observe(context.task.size)
+def _follow_up(batch: _Batch, outcomes: Sequence[Outcome], committed: Committed) -> None:
+    engine, postings = batch.engine, committed.postings
+    metrics.BATCH_SIZE.labels(batch.kind.queue.name).observe(batch.context.task.size)
     count_events(committed.events)
     beginning = time.monotonic()
     within = engine.settings.worker.answer_within
-    answer_delays = delays(outcomes, committed.postings, engine.latencies, within=within, now=engine.now())
-    posts = _without_fail(start, engine, list(committed.postings)) if committed.postings else None
-    corrections = (_without_fail(_corrections, engine, kind, context, outcomes, posts) if posts else None) or {}
+    answer_delays = delays(outcomes, postings, engine.latencies, within=within, now=engine.now())
+    failed = (_without_fail(_post, engine, outcomes, postings) if postings else None) or {}
     waited = time.monotonic() - beginning
-    engine.latencies.note({posting.delivery.app_platform for posting in committed.postings}, waited)
-    publish = partial(_publish, engine, engine.settings.worker.repeat_answers_after if kind.repeats_answers else 0.0)
-    due: Answers = []
-    for position, (parts, delay) in enumerate(zip(committed.answers, answer_delays, strict=True)):
-        if position not in corrections and delay <= waited:
-            due += parts
-        elif position not in corrections and parts:
-            # Beat publishes them if this process dies before.
-            engine.later.do(delay - waited, partial(publish, parts))
-    publish(due)
-    if corrections:
-        # Answers that are not true any more are replaced, by a commit, before they leave. If that fails, beat publishes
-        # what is in the outbox.
-        outdated = {position: committed.answers[position] for position in corrections}
-        publish(_without_fail(_correct, engine, kind, context, corrections, outdated) or [])
+    engine.latencies.note({posting.delivery.app_platform for posting in postings}, waited)
+    own_keys = {posting.delivery.delivery_key for posting in postings}
+    due = []
+    for outcome, parts, delay in zip(outcomes, committed.answers, answer_delays, strict=True):
+        reported_keys = {push.delivery_key for push in outcome.pushes if push.delivery_key is not None}
+        answer = _Answer(batch, outcome, parts, frozenset(reported_keys - own_keys))
+        if parts and delay > waited and answer.corrected(failed) is None:
+            # Beat publishes it if this process dies before.
+            engine.later.do(delay - waited, _size(parts), _publish, answer)
+        elif parts:
+            due.append(answer)
+    if due:
+        _publish(due, failed)
 
 
-def _corrections(
-    engine: Engine,
-    kind: Kind[Any, Any],
-    context: Context,
-    outcomes: Sequence[Outcome],
-    posts: list[Future[Failed]],
-) -> dict[int, Outcome]:
-    """Wait for the posts as long as the answers can wait; return the corrected outcomes, by their positions."""
+def _post(engine: Engine, outcomes: Sequence[Outcome], postings: Sequence[Posting]) -> Failed:
+    """Start the posts, wait for them as long as the answers can wait, and return what failed for good by then."""
+    posts = start(engine, list(postings))
     oldest = min(outcome.entry.seen for outcome in outcomes if outcome.reply)
     within = engine.settings.worker.answer_within
     # ingest saw it by its own clock, which may be ahead of ours.
-    failed = _without_fail(wait_for, posts, min(within, oldest + within - engine.now()))
-    if not failed or kind.correct is None:
-        return {}
-    context = replace(context, now=engine.now())
-    return {
-        position: correction
-        for position, outcome in enumerate(outcomes)
-        if (correction := kind.correct(outcome, failed, context)) is not None
-    }
+    return wait_for(posts, min(within, oldest + within - engine.now()))
+
+
+def _publish(answers: Sequence[_Answer], failed: Failed | None = None) -> None:
+    """Publish answers. Those that are not true any more are replaced, by a commit, before they leave.
+
+    If that fails, beat publishes what is in the outbox.
+
+    Args:
+        answers: at least one, all of one kind.
+        failed: deliveries of their tasks that failed for good since.
+    """
+    engine = answers[0].batch.engine
+    foreign_keys = frozenset[bytes]().union(*(answer.foreign_keys for answer in answers))
+    if foreign_keys:
+        failed = (failed or {}) | (_without_fail(_failed, engine, foreign_keys) or {})
+    true: Answers = []
+    corrected: defaultdict[_Batch, list[tuple[_Answer, Outcome]]] = defaultdict(list)
+    for answer in answers:
+        if (outcome := answer.corrected(failed or {})) is None:
+            true += answer.parts
+        else:
+            corrected[answer.batch].append((answer, outcome))
+    again_after = engine.settings.worker.repeat_answers_after if answers[0].batch.kind.repeats_answers else 0.0
+    _hand_over(engine, true, again_after)
+    for batch, changes in corrected.items():
+        _hand_over(engine, _without_fail(_correct, batch, changes) or [], again_after)
+
+
+def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
+    """Return which deliveries of other tasks failed for good. What a receiver does not want, senders never learn of."""
+    with engine.pool.connection() as connection:
+        failed = requests.failed(connection, delivery_keys)
+    return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 
 
 @retry(
@@ -97,29 +142,29 @@ def _corrections(
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _correct(
-    engine: Engine,
-    kind: Kind[Any, Any],
-    context: Context,
-    outcomes: dict[int, Outcome],
-    outdated: dict[int, Answers],
-) -> Answers:
+def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> Answers:
+    engine = batch.engine
     most_bytes = engine.settings.waku.max_message_bytes
-    answers = seal(outcomes.values(), engine.identity.private_key, most_bytes=most_bytes)
+    answers = seal([outcome for _, outcome in changes], engine.identity.private_key, most_bytes=most_bytes)
     corrections = [
-        Correction(outcome, parts, [answer_id for answer_id, _ in outdated[position]])
-        for (position, outcome), parts in zip(outcomes.items(), answers, strict=True)
+        Correction(outcome, parts, [answer_id for answer_id, _ in old.parts])
+        for (old, outcome), parts in zip(changes, answers, strict=True)
     ]
     with engine.pool.connection() as connection:
-        new_answers, events = correct(connection, kind, context, corrections)
+        new_answers, events = correct(connection, batch.kind, batch.context, corrections)
     count_events(events)
     return new_answers
 
 
-def _publish(engine: Engine, again_after: float, answers: Answers) -> None:
+def _hand_over(engine: Engine, answers: Answers, again_after: float) -> None:
     published = _without_fail(engine.outbox.publish, answers)
-    if again_after and published:  # a light client may have subscribed by then
-        engine.later.do(again_after, partial(engine.outbox.hand_over, published))
+    if again_after:  # a light client may have subscribed by then
+        for answer in published or ():
+            engine.later.do(again_after, len(answer.payload), engine.outbox.hand_over, answer)
+
+
+def _size(parts: Answers) -> int:
+    return sum(len(answer.payload) for _, answer in parts)
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

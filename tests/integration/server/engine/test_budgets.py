@@ -252,7 +252,7 @@ class Kept:
     def __init__(self):
         self.seconds = []
 
-    def do(self, seconds, _):
+    def do(self, seconds, *_):
         self.seconds.append(seconds)
 
 

@@ -1,19 +1,20 @@
 """An answer that turned out wrong before it left: what leaves is what was committed, on a real Postgres that fails."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import psycopg
 import pytest
 from structlog.testing import capture_logs
 from tenacity import stop_after_attempt
 
-from support.rows import ANDROID
-from support.served import request
+from support.rows import ANDROID, IOS
+from support.served import AtOnce, request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
-from wakupush.postgres import answers
+from wakupush.postgres import answers, requests
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.delivery.attempt import wait_for
@@ -89,6 +90,54 @@ def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
     assert server.outcomes(client, other) == [["success"]] * 2, "one answer to each envelope"
     assert server.rows("SELECT succeeded FROM admitted_requests") == [("1",)] * 2
     assert server.rows("SELECT FROM answers") == []
+
+
+@pytest.fixture
+def in_two_workers(server, client, monkeypatch):
+    """The same request in two envelopes, of which another worker took on the first, and posts it; the second one."""
+    device = server.register(client)
+    sent = request(client, server, device)
+    with monkeypatch.context() as patch:
+        patch.setattr(follow_up, "_follow_up", lambda *_: None)
+        server.handle(DISPATCH, sent)
+    assert server.rows("SELECT state FROM deliveries") == [("posting",)]
+    # The second worker looked before the first one committed.
+    monkeypatch.setattr(requests, "admitted", lambda *_: ({}, set()))
+    return rewrapped(sent, server)
+
+
+class Learning(AtOnce):
+    """While an answer is held back, another worker stores that the delivery failed."""
+
+    def __init__(self, server, failure):
+        super().__init__()
+        self.server, self.failure = server, failure
+
+    def do(self, *args):
+        self.server.rows(
+            "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
+            " lease_until = NULL RETURNING 1",
+            self.failure.label,
+        )
+        super().do(*args)
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (Failure.TOKEN_UNREGISTERED, "NOT_REGISTERED"),
+        (Failure.PAYLOAD_TOO_LARGE, "INTERNAL_ERROR"),
+        (Failure.UNWANTED, "success"),
+    ],
+    ids=str,
+)
+def test_what_another_worker_learned_is_answered(server, client, in_two_workers, monkeypatch, failure, outcome):
+    server.context.latencies.note([IOS], 0.5)
+    server.context = replace(server.context, later=Learning(server, failure))
+    server.handle(DISPATCH, in_two_workers)
+    assert len(server.context.later.seconds) == 1
+    assert server.outcomes(client) == [[outcome]]
+    assert server.rows("SELECT succeeded FROM admitted_requests") == [("1" if outcome == "success" else "0",)]
 
 
 def overdue(server):

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
 from support.deciding import ALICE, NOW, TABLET, WRONG_ITEM, Device, decide_requests, installation, item, push_request
 from support.rows import ANDROID, IOS
@@ -11,6 +12,7 @@ from wakupush.model.deliveries import RememberedRequest
 from wakupush.model.platforms import Platform
 from wakupush.protocol.request import Filtered
 from wakupush.server.delivery.posting import Posting
+from wakupush.server.engine import background
 from wakupush.server.engine.background import RECENT, Latencies, Later
 from wakupush.server.engine.delays import delays
 
@@ -85,12 +87,62 @@ def test_waits_are_drawn_from_recent_ones():
 def test_delayed_work_is_done_in_order():
     later, done, reached = Later(), [], threading.Event()
     start = time.monotonic()
-    later.do(0.2, lambda: done.append("last"))
-    later.do(0.1, lambda: done.append("second"))
-    later.do(0.0, lambda: done.append("first") or reached.set())
+    later.do(0.2, 1, done.extend, "c")
+    later.do(0.1, 1, done.extend, "b")
+    later.do(0.0, 1, lambda items: done.extend(items) or reached.set(), "a")
     assert reached.wait(60)
-    assert done[0] == "first"
-    later.do(0.0, lambda: 1 / 0)
+    assert done[0] == "a"
+    later.do(0.0, 1, lambda _: 1 / 0, None)
     later.close()
-    assert done == ["first", "second", "last"]
+    assert done == ["a", "b", "c"]
     assert time.monotonic() - start >= 0.2
+
+
+@pytest.fixture
+def hanging():
+    """A thread whose work hangs until `go` is set, and the batches that it has done."""
+    later, go, begun, batches = Later(), threading.Event(), threading.Event(), []
+
+    def work(items):
+        begun.set()
+        go.wait(30)
+        batches.append(items)
+
+    later.do(0.0, 1, work, "first")
+    assert begun.wait(30)
+    yield later, work, go, batches
+    go.set()
+    later.close()
+
+
+def test_what_became_due_is_done_together(hanging):
+    later, work, go, batches = hanging
+    for number in range(40):
+        later.do(0.0, 1, work, number)
+    go.set()
+    later.close()
+    assert batches == [["first"], list(range(40))]
+
+
+def test_what_finds_no_room_is_dropped(hanging, monkeypatch):
+    later, work, go, batches = hanging
+    monkeypatch.setattr(background, "BYTES", 10 * (background.ITEM_BYTES + 100))
+    with capture_logs() as logs:
+        for number in range(100):
+            later.do(0.0, 100, work, number)
+    assert [line["event"] for line in logs] == ["later_full"] * 3
+    go.set()
+    later.close()
+    assert batches == [["first"], list(range(10))]
+
+
+def test_closing_drops_what_is_due_too_late(hanging, monkeypatch):
+    later, work, go, batches = hanging
+    monkeypatch.setattr(background, "CLOSE_SECONDS", 0.2)
+    later.do(0.05, 1, work, "soon")
+    later.do(600, 1, work, "late")
+    go.set()
+    begun = time.monotonic()
+    later.close()
+    assert time.monotonic() - begun < 30
+    assert batches == [["first"], ["soon"]]

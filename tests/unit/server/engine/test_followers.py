@@ -1,10 +1,12 @@
 """What follows batches: beside the next ones, and never more than is bounded."""
 
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from structlog.testing import capture_logs
 
 from wakupush.devnet.parts.processes import wait_until
@@ -57,6 +59,42 @@ def test_a_failure_is_logged_and_leaves_room(followers):
             followers.do(module.BYTES, lambda: 1 / 0)
         followers.wait()
     assert [line["event"] for line in logs] == ["unfinished"] * 2 * module.BATCHES
+
+
+def test_time_limit_while_it_waits_drops_no_batch(followers):
+    """A soft time limit raises in the main thread, wherever that waits."""
+    go, done = Event(), Event()
+    for _ in range(module.BATCHES):
+        followers.do(1, lambda: go.wait(30))
+
+    def limit(*_):
+        raise SoftTimeLimitExceeded
+
+    before = signal.signal(signal.SIGALRM, limit)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(SoftTimeLimitExceeded):
+            followers.do(1, done.set)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    go.set()
+    assert done.wait(30)
+    followers.wait()
+
+
+def test_batch_that_finds_no_thread_takes_no_room(followers, monkeypatch):
+    def submit(*_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(followers._threads, "submit", submit)
+        for _ in range(module.BATCHES):
+            with pytest.raises(RuntimeError):
+                followers.do(module.BYTES, lambda: None)
+    done = Event()
+    followers.do(module.BYTES, done.set)
+    assert done.wait(30)
+    followers.wait()
 
 
 def test_closing_does_what_is_left():
