@@ -58,9 +58,10 @@ def run(settings: Settings) -> None:
             node = WakuNode(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
             interval = settings.ingest.poll_interval
             pollers.append(Poller(name, node, enqueuer, shard, interval, stop, cache, canaries))
-    peers = RelayPeers({name: WakuNode(url, timeout=settings.waku.timeout) for name, url in urls.items()}, shards, stop)
     threads = [Thread(target=poller.run, name=f"{poller.name} {poller.pubsub_topic}") for poller in pollers]
-    threads.append(Thread(target=peers.run, name="relay peers"))
+    for name, url in urls.items():
+        peers = RelayPeers(name, WakuNode(url, timeout=PUBLISH_SECONDS), shards, redis, stop)
+        threads.append(Thread(target=peers.run, name=f"{name} peers"))
     if canaries is not None:
         threads.append(Thread(target=canaries.run, name="canaries"))
     port = None

@@ -1,7 +1,7 @@
 """The Waku nodes that senders leave out, on single shards or on all: ingest writes it, processes that publish read it.
 
 The hash in Redis has a field for each node that is at fault on all shards, by its name, and one for each other shard on
-which a node is at fault, by name and shard.
+which a node is at fault, by name and shard. Besides, each node has a key with the shards on which it has no relay peer.
 """
 
 import time
@@ -16,6 +16,8 @@ from redis.typing import EncodableT, FieldT
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 KEY: Final = "wakupush:nodes:left_out"
+#: Followed by the name of a node.
+WITHOUT_PEERS: Final = "wakupush:nodes:without_peers:"
 #: In place of a shard.
 ALL_SHARDS: Final = ""
 #: Seconds for which this holds unless it is written again. After that senders use all nodes.
@@ -67,21 +69,60 @@ def read(redis: Redis) -> dict[tuple[str, str], NodeFault]:
     return {(name, shard): fault for (name, _, shard), fault in places.items()}
 
 
-class ExcludedNodes:
-    """The nodes on which nothing is published, as ingest, which hears them, wrote them into Redis."""
+def write_without_peers(redis: Redis, name: str, shards: Collection[str]) -> None:
+    """Write on which shards a node has no relay peer.
 
-    def __init__(self, redis: Redis) -> None:
+    Raises:
+        RedisError: the previous value stays until it expires.
+    """
+    redis.set(WITHOUT_PEERS + name, " ".join(shards), ex=HOLDS_SECONDS)
+
+
+def read_without_peers(redis: Redis, names: Collection[str]) -> set[tuple[str, str]]:
+    """Return which of these nodes have no relay peer on which shards, by name and shard.
+
+    Raises:
+        RedisError: Redis failed, so this is not known.
+    """
+    values = cast("list[bytes | None]", redis.mget([WITHOUT_PEERS + name for name in names]))
+    return {
+        (name, shard) for name, value in zip(names, values, strict=True) for shard in (value or b"").decode().split()
+    }
+
+
+class ExcludedNodes:
+    """The nodes on which nothing is published, as ingest, which hears them, wrote them into Redis.
+
+    All is read within the last `EXCLUDED_SECONDS`. While Redis fails, no node is excluded.
+
+    Args:
+        nodes: the names of all, at least one.
+    """
+
+    def __init__(self, redis: Redis, nodes: Collection[str]) -> None:
         self._redis = redis
+        self._nodes = nodes
         self._places: Collection[tuple[str, str]] = ()
+        self._without_peers: Collection[tuple[str, str]] = ()
         self._expires = 0.0
 
     def names(self, shard: str) -> Collection[str]:
-        """Return the names of a shard's nodes, read within the last `EXCLUDED_SECONDS`; none while Redis fails."""
-        if time.monotonic() >= self._expires:
-            self._expires = time.monotonic() + EXCLUDED_SECONDS
-            try:
-                self._places = read(self._redis)
-            except RedisError as error:
-                self._places = ()
-                log.info("left_out_not_read", error=type(error).__name__)
-        return {name for name, which in self._places if which in {ALL_SHARDS, shard}}
+        """Return the names of the nodes that are at fault on a shard, or have no relay peer there."""
+        self._read()
+        return {name for name, which in self._places if which in {ALL_SHARDS, shard}} | self.without_peers(shard)
+
+    def without_peers(self, shard: str) -> set[str]:
+        """Return the names of the nodes without a relay peer on a shard, as far as they say how many they have."""
+        self._read()
+        return {name for name, which in self._without_peers if which == shard}
+
+    def _read(self) -> None:
+        if time.monotonic() < self._expires:
+            return
+        self._expires = time.monotonic() + EXCLUDED_SECONDS
+        try:
+            self._places = read(self._redis)
+            self._without_peers = read_without_peers(self._redis, self._nodes)
+        except RedisError as error:
+            self._places = self._without_peers = ()
+            log.info("left_out_not_read", error=type(error).__name__)

@@ -51,9 +51,14 @@ class NodeHealth:
     """Whether a node is fit for use."""
 
     ready: bool
-    #: The state that nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...), Disconnected if it is READY without any
-    #: peer; ALIVE for a node that reports nothing.
+    #: The state that nwaku reports (READY, NOT_READY, SYNCHRONIZING, ...), Disconnected if it has no peer; ALIVE for a
+    #: node that reports nothing.
     state: str
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the node says that it has no peer, on whatever shard."""
+        return self.state == "Disconnected"
 
 
 class WakuNode(NodeClient):
@@ -163,7 +168,7 @@ class WakuNode(NodeClient):
             return NodeHealth(ready=True, state="ALIVE")
         check(status, body)
         match parse(body):
-            case {"nodeHealth": "READY", "connectionStatus": "Disconnected" as state}:
+            case {"nodeHealth": str(), "connectionStatus": "Disconnected" as state}:
                 return NodeHealth(ready=False, state=state)
             case {"nodeHealth": str(state)}:
                 return NodeHealth(ready=state == "READY", state=printable(state))

@@ -57,6 +57,7 @@ class Publisher:
         timeout: seconds for one request.
         connections: requests to a node at the same time at most, of each thread.
         left_out: returns the names of nodes that nothing is to be published on for a shard, unless no others are left.
+        without_peers: returns the names of nodes that have no relay peer on a shard: their success is none.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class Publisher:
         timeout: float,
         connections: int,
         left_out: Callable[[str], Collection[str]] = lambda _shard: (),
+        without_peers: Callable[[str], Collection[str]] = lambda _shard: (),
     ) -> None:
         self._urls = {name: url.rstrip("/") for name, url in urls.items()}
         self._timeout = timeout
         self._connections = connections
         self._left_out = left_out
+        self._without_peers = without_peers
         # Of threads that publish at the same time each has its own.
         self._idle: list[_Requests] = []
         #: By name and shard, `_ALL_SHARDS` if it fails as a whole: failures in a row, and until when it rests, in
@@ -125,9 +128,10 @@ class Publisher:
         for position, (shard, _) in enumerate(messages):
             for name in names_by_shard[shard]:
                 positions[name].append((position, shard))
+        lonely_places = {(name, shard) for shard in names_by_shard for name in self._without_peers(shard)}
         requests = self._requests()
         try:
-            answers, queues = requests.post(messages, positions)
+            answers, queues = requests.post(messages, positions, lonely_places)
         except BaseException:
             requests.close()  # nobody waits any more for the open requests
             raise
@@ -158,8 +162,16 @@ class Publisher:
 class _NodeRequests:
     """The requests to one node."""
 
-    def __init__(self, url: str, handles: Sequence[pycurl.Curl], positions: Sequence[tuple[int, str]]) -> None:
+    def __init__(
+        self,
+        url: str,
+        handles: Sequence[pycurl.Curl],
+        positions: Sequence[tuple[int, str]],
+        lonely_shards: Collection[str],
+    ) -> None:
         self.url = url
+        #: Shards on which it has no relay peer.
+        self.lonely_shards = lonely_shards
         self.free = list(handles)
         #: Of messages, each with its shard.
         self._positions = iter(positions)
@@ -222,8 +234,10 @@ class _Post:
     def note(self, handle: pycurl.Curl, error: tuple[int, str] | None) -> None:
         """Note how a request ended."""
         queue, position, answer = self.under_way.pop(handle)
-        outcome = _outcome(handle, answer, error)
-        queue.note(handle, self._messages[position][0], outcome)
+        outcome, shard = _outcome(handle, answer, error), self._messages[position][0]
+        if outcome is None and shard in queue.lonely_shards:
+            outcome = NotPublished("the node says that it did, but has no peers there")
+        queue.note(handle, shard, outcome)
         if outcome is None or self._answers[position] is not None:
             self._answers[position] = outcome
         if outcome is not None and not isinstance(outcome, NodeUnreachable):
@@ -263,19 +277,29 @@ class _Requests:
         self._handles = {name: [curl_handle(timeout=timeout) for _ in range(connections)] for name in urls}
 
     def post(
-        self, messages: Sequence[tuple[str, WakuMessage]], positions: Mapping[str, Sequence[tuple[int, str]]]
+        self,
+        messages: Sequence[tuple[str, WakuMessage]],
+        positions: Mapping[str, Sequence[tuple[int, str]]],
+        lonely_places: Collection[tuple[str, str]],
     ) -> tuple[list[NodeError | None], dict[str, _NodeRequests]]:
         """Post messages to nodes.
 
         Args:
             messages: each with its shard.
             positions: by the name of a node, those of the messages that it gets, each with its shard.
+            lonely_places: names of nodes, and shards on which these have no relay peer.
 
         Returns:
             The error of each message, and by node what came of the requests.
         """
         queues = {
-            name: _NodeRequests(self._urls[name], self._handles[name], of_node) for name, of_node in positions.items()
+            name: _NodeRequests(
+                self._urls[name],
+                self._handles[name],
+                of_node,
+                {shard for lonely, shard in lonely_places if lonely == name},
+            )
+            for name, of_node in positions.items()
         }
         nodes = (position for of_node in positions.values() for position, _ in of_node)
         post = _Post(messages, list(queues.values()), nodes)

@@ -318,6 +318,25 @@ def test_node_is_left_out_on_one_shard_alone():
         assert (shards_of(one), shards_of(other)) == ({"32"}, {"32", "0"})
 
 
+def test_success_without_peers_is_none(server):
+    lonely = Publisher({"node": server.url}, timeout=2, connections=4, without_peers={OTHER: {"node"}, SHARD: ()}.get)
+    errors = lonely.publish(on_both_shards(50))
+    lonely.close()
+    assert errors[::2] == [None] * 50
+    assert {type(error) for error in errors[1::2]} <= {NotPublished, NodeUnreachable}
+    assert NotPublished in {type(error) for error in errors[1::2]}
+    assert len(server.requests) <= 50 + 2 * 4, "what is published in vain is bounded"
+
+
+def test_node_with_peers_suffices():
+    with serving() as one, serving() as other:
+        urls = {"one": one.url, "other": other.url}
+        publisher = Publisher(urls, timeout=2, connections=4, without_peers=lambda _shard: {"one"})
+        assert publisher.publish(messages(20)) == [None] * 20
+        publisher.close()
+        assert published(other) == list(range(20))
+
+
 @pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
 def test_left_out_node_is_only_a_last_resort(left_out, asked):
     with serving() as one, serving() as other:

@@ -28,11 +28,13 @@ PUBLISH_CONNECTIONS: Final = 16
 
 def open_publisher(settings: Settings, redis: Redis) -> Publisher:
     """Open the way to the nodes, which may be down meanwhile."""
+    excluded = ExcludedNodes(redis, list(settings.waku.nodes))
     return Publisher(
         settings.waku.nodes,
         timeout=PUBLISH_SECONDS,
         connections=PUBLISH_CONNECTIONS,
-        left_out=ExcludedNodes(redis).names,
+        left_out=excluded.names,
+        without_peers=excluded.without_peers,
     )
 
 

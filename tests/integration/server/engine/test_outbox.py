@@ -6,6 +6,7 @@ from structlog.testing import capture_logs
 from support.served import SHARD
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.entries import SealedAnswer
 from wakupush.model.queues import QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
@@ -13,6 +14,7 @@ from wakupush.pb.push_notification_pb2 import (
 )
 from wakupush.protocol import application, payload, segments
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import left_out
 from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.engine.outbox import Outbox
 
@@ -65,6 +67,23 @@ def test_answers_to_ephemeral_keys_are_published_twice_if_set(open_server, clien
     assert (again.payload, again.content_topic) == (first.payload, first.content_topic)
     assert again.timestamp > first.timestamp  # or gossip would drop it
     assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+def test_an_answer_outlives_a_node_without_peers(server, client):
+    """Such a nwaku says 200, and nobody gets the answer."""
+    [name] = server.context.settings.waku.nodes
+    left_out.write_without_peers(server.context.redis, name, [SHARD])
+    server.handle(REGISTRATION, messages.register(client, server.key, messages.registration(client, server.key)))
+    assert server.rows("SELECT count(*) FROM answers") == [(1,)]
+    left_out.write_without_peers(server.context.redis, name, [])
+    server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
+
+    def is_published():
+        publish_overdue(server.context)
+        return server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+    wait_until(is_published, timeout=60, interval=0.5, what="the answer is published")
+    assert set(server.outcomes(client)) == {"success"}
 
 
 def test_what_no_node_took_is_left_to_the_schedule(open_server, client, node):

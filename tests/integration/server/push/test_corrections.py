@@ -131,7 +131,7 @@ class Learning(AtOnce):
     ],
     ids=str,
 )
-def test_what_another_worker_learned_is_answered(server, client, in_two_workers, monkeypatch, failure, outcome):
+def test_what_another_worker_learned_is_answered(server, client, in_two_workers, failure, outcome):
     server.context.latencies.note([IOS], 0.5)
     server.context = replace(server.context, later=Learning(server, failure))
     server.handle(DISPATCH, in_two_workers)
