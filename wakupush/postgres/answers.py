@@ -1,6 +1,6 @@
 """The outbox of sealed answers."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from psycopg import Connection
 
@@ -48,19 +48,33 @@ def withdraw(connection: Connection, ids: Collection[int], hold: float) -> set[i
 
 
 def postpone(connection: Connection, ids: Collection[int], seconds: float) -> None:
-    """Leave answers to beat, which takes them after this many seconds."""
+    """Leave answers to beat, which takes them after this many seconds, or a quarter of their age if that is more."""
     connection.execute(_SQL["postpone"], {"ids": list(ids), "seconds": seconds})
 
 
-def claim(connection: Connection, limit: int, hold: float) -> list[tuple[int, SealedAnswer]]:
-    """Return answers that are overdue, and hold them back from others for `hold` seconds."""
-    rows = connection.execute(_SQL["claim"], {"limit": limit, "hold": hold}).fetchall()
+def claim(
+    connection: Connection, limits: Mapping[str, int], limit: int, *, most_bytes: int, hold: float
+) -> list[tuple[int, SealedAnswer]]:
+    """Return the newest answers that are overdue, the newest first, and hold them back from others.
+
+    Args:
+        limits: answers of a shard at most.
+        limit: of any other shard.
+        most_bytes: of all of them; the first one may have more.
+        hold: seconds for which they are held back.
+    """
+    values = {"shards": list(limits), "limits": list(limits.values()), "limit": limit, "bytes": most_bytes, "hold": hold}
+    rows = sorted(connection.execute(_SQL["claim"], values), reverse=True)
     return [
         (answer_id, SealedAnswer(pubsub_topic=shard, content_topic=topic, payload=payload, trace_id=trace_id))
         for answer_id, shard, topic, payload, trace_id in rows
     ]
 
 
-def expire(connection: Connection, keep: float) -> int:
-    """Delete answers older than `keep` seconds, for which no client waits any more; return how many."""
-    return connection.execute(_SQL["expire"], {"keep": keep}).rowcount
+def expire(connection: Connection, keep: float, limit: int) -> int:
+    """Delete answers older than `keep` seconds, for which no client waits any more; return how many.
+
+    Args:
+        limit: answers of a shard at most.
+    """
+    return connection.execute(_SQL["expire"], {"keep": keep, "limit": limit}).rowcount

@@ -102,7 +102,7 @@ def test_new_code_works_before_and_after_the_last_step(empty_dsn, pre_only):
 #: What a release after this one brings: something new, and the end of something that this one needs.
 NEXT = [
     Migration(f"{runner.newest() + 1:04}_pre_mine", "ALTER TABLE watermarks ADD COLUMN mine text", ""),
-    Migration(f"{runner.newest() + 1:04}_post_mine", "DROP INDEX answers_due", ""),
+    Migration(f"{runner.newest() + 1:04}_post_mine", "DROP INDEX message_segments_age", ""),
 ]
 
 

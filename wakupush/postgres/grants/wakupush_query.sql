@@ -1,6 +1,6 @@
 -- The workers that answer queries for registrations.
 
-GRANT SELECT (id), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_query;
+GRANT SELECT (id, created_at), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_query;
 GRANT INSERT ON delivery_events TO wakupush_query;
 GRANT SELECT (message_hash), INSERT, DELETE ON ledger TO wakupush_query;
 GRANT SELECT (message_hash, attempts), INSERT, UPDATE, DELETE ON message_attempts TO wakupush_query;

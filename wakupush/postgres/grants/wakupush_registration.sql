@@ -1,6 +1,6 @@
 -- The workers that register installations.
 
-GRANT SELECT (id), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_registration;
+GRANT SELECT (id, created_at), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_registration;
 -- Unregistering takes the deliveries of an installation along.
 GRANT SELECT (key_hash, installation_hash), DELETE ON deliveries TO wakupush_registration;
 GRANT INSERT ON delivery_events TO wakupush_registration;

@@ -2,6 +2,7 @@
 
 GRANT SELECT (ctid, week), DELETE ON admitted_requests_default TO wakupush_schedule;
 GRANT SELECT, UPDATE (publish_at), DELETE ON answers TO wakupush_schedule;
+GRANT SELECT ON answer_shards TO wakupush_schedule;
 GRANT
     SELECT (delivery_key, app, platform, state, attempt, failure, feedback, feedback_due_at, next_attempt_at, lease_until,
         finished_at, task_id, key_hash, installation_hash),

@@ -1,5 +1,7 @@
 """The job that publishes answers which their worker did not publish."""
 
+import time
+from collections import Counter
 from typing import Final
 
 import structlog
@@ -12,19 +14,40 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds after which an answer that could not be published is dropped: no client waits for it any more.
 EXPIRY_SECONDS: Final = 600.0
-#: Answers that one run publishes at most.
-SWEEP_LIMIT: Final = 200
+#: Answers of a shard that one run drops at most.
+EXPIRY_LIMIT: Final = 10_000
+#: Answers of a shard that the first run publishes at most, and the least and the most that later ones do.
+FIRST_LIMIT: Final = 200
+LEAST_LIMIT: Final = 10
+MOST_LIMIT: Final = 2000
+#: Bytes of the answers of one run at most.
+SWEEP_BYTES: Final = 16 * 1024 * 1024
 #: Seconds for which a run holds them.
 SWEEP_HOLD: Final = 60.0
+#: Seconds within which a run must have published its answers for the next one to publish more.
+QUICK_SECONDS: Final = 1.0
 
 
 def publish_overdue(beat: Beat) -> int:
-    """Publish answers that their worker did not, and drop those that no client waits for any more; return how many."""
+    """Publish answers that their worker did not, and drop those that no client waits for any more; return how many.
+
+    The newest come first. While the nodes take all answers of a shard quickly, each run publishes twice as many of
+    them; if they do not take one, a quarter.
+    """
+    limits = beat.outbox.limits
     with beat.pool.connection() as connection:
-        expired = answers.expire(connection, EXPIRY_SECONDS)
-        overdue = answers.claim(connection, SWEEP_LIMIT, SWEEP_HOLD)
+        expired = answers.expire(connection, EXPIRY_SECONDS, EXPIRY_LIMIT)
+        overdue = answers.claim(connection, limits, FIRST_LIMIT, most_bytes=SWEEP_BYTES, hold=SWEEP_HOLD)
     if expired:
         metrics.ANSWERS_EXPIRED.inc(expired)
         log.warning("answers_expired", answers=expired)
-    beat.outbox.publish(overdue)
+    beginning = time.monotonic()
+    taken = Counter(answer.pubsub_topic for answer in beat.outbox.publish(overdue))
+    is_quick = time.monotonic() - beginning < QUICK_SECONDS
+    for shard, count in Counter(answer.pubsub_topic for _, answer in overdue).items():
+        limit = limits.get(shard, FIRST_LIMIT)
+        if taken[shard] < count:
+            limits[shard] = max(LEAST_LIMIT, limit // 4)
+        elif count == limit and is_quick:
+            limits[shard] = min(MOST_LIMIT, limit * 2)
     return len(overdue)

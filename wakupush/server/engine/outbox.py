@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -38,12 +38,14 @@ def open_publisher(settings: Settings, redis: Redis) -> Publisher:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Outbox:
     """The answers that are committed, and the way to the nodes."""
 
     pool: ConnectionPool
     publisher: Publisher
+    #: By shard: how many overdue answers beat's next run publishes at most.
+    limits: dict[str, int] = field(default_factory=dict)
     #: Seconds since the epoch.
     now: Callable[[], float] = time.time
 

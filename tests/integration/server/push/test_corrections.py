@@ -80,7 +80,7 @@ def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
         if not claimed:
             server.rows("UPDATE answers SET publish_at = now() WHERE publish_at > now() RETURNING 1")
             with server.context.pool.connection() as own:
-                claimed.extend(answers.claim(own, limit=10, hold=60))
+                claimed.extend(answers.claim(own, {}, 10, most_bytes=10**6, hold=60))
         return correct(connection, *args)
 
     monkeypatch.setattr(follow_up, "correct", late)
