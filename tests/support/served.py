@@ -12,9 +12,11 @@ from dataclasses import replace
 import httpx2
 
 from support import stored
+from support.rows import IOS
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.model.entries import Entry
+from wakupush.model.failures import Route
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
@@ -198,6 +200,12 @@ def is_due(server):
 
 def fault(gorush, **fields):
     httpx2.post(f"{gorush}/dev/faults", json={"path": "/api/push", **fields}).raise_for_status()
+
+
+def trip(breaker, app_platform=IOS, faults=5):
+    """Open the breaker of an app and platform by faults in a row."""
+    for _ in range(faults):
+        breaker.note(app_platform, [Route.BROKEN], probe=False)
 
 
 def contacts(count: int) -> dict:

@@ -49,12 +49,8 @@ def settle(
     Returns:
         Nothing if Postgres does not take them in time: the leases end, and the deliveries come back as unknown.
     """
-    settlements = [
-        _settlement(sender, posting, outcome, retry_after=retry_after, probe=probe)
-        for posting, outcome in zip(post, outcomes, strict=True)
-    ]
     try:
-        stored_settlements = _store(sender, settlements, len(post))
+        stored_settlements = _store(sender, post, outcomes, retry_after=retry_after, probe=probe)
     except INFRASTRUCTURE as error:
         log.error(  # noqa: TRY400 - the traceback says nothing more
             "outcomes_not_stored", deliveries=len(post), error=type(error).__name__
@@ -110,24 +106,35 @@ def _settlement(
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _store(sender: Sender, settlements: list[Settlement], batch_size: int) -> list[Settlement]:
-    """Store settlements; a failure from gorush's webhook counts unless gorush's answer was certain."""
+def _store(
+    sender: Sender,
+    post: Sequence[Posting],
+    outcomes: Sequence[PostOutcome],
+    *,
+    retry_after: float,
+    probe: bool,
+) -> list[Settlement]:
+    """Store the outcomes of a post; a failure from gorush's webhook counts unless gorush's answer was certain."""
     with sender.pool.connection() as connection:
-        reports = deliveries.lock(connection, [settlement.delivery for settlement in settlements])
+        reports = deliveries.lock(connection, [posting.delivery for posting in post])
         failures = [
-            _merged_failure(settlement.failure, reports.get(settlement.delivery.delivery_key))
-            for settlement in settlements
+            _merged_failure(outcome, reports.get(posting.delivery.delivery_key))
+            for posting, outcome in zip(post, outcomes, strict=True)
         ]
         doubted = tokens.doubted(connection, sender.settings.tokens, failures)
-        stored_settlements = deliveries.settle(
-            connection,
-            [
-                _revised(sender, settlement, tokens.believed(failure, settlement.delivery.app_platform, doubted))
-                for settlement, failure in zip(settlements, failures, strict=True)
-            ],
-        )
+        settlements = [
+            _settlement(
+                sender,
+                posting,
+                tokens.believed(failure, posting.delivery.app_platform, doubted),
+                retry_after=retry_after,
+                probe=probe,
+            )
+            for posting, failure in zip(post, failures, strict=True)
+        ]
+        stored_settlements = deliveries.settle(connection, settlements)
         new_events = [
-            delivery_event(sender, settlement.delivery, kind, settlement.failure, batch_size)
+            delivery_event(sender, settlement.delivery, kind, settlement.failure, len(post))
             for settlement in stored_settlements
             for kind in _kinds(settlement, attempted=True)
         ]
@@ -144,13 +151,6 @@ def _merged_failure(failure: Failure | None, report: Failure | None) -> Failure 
     if failure is not None and not failure.unknown:
         return failure
     return report or failure
-
-
-def _revised(sender: Sender, settlement: Settlement, failure: Failure | None) -> Settlement:
-    if failure is None or failure is settlement.failure:
-        return settlement
-    state, wait = state_after(settlement.delivery, failure, sender.settings.delivery)
-    return replace(settlement, state=state, failure=failure, wait=wait)
 
 
 def _kinds(settlement: Settlement, *, attempted: bool) -> list[EventKind]:

@@ -6,8 +6,9 @@ from threading import Thread
 
 import pytest
 
+from support.feedback import BUSY, body
 from support.rows import IOS
-from support.served import fault, is_due, prove, request
+from support.served import fault, is_due, prove, request, trip
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
@@ -16,8 +17,9 @@ from wakupush.pb.push_notification_pb2 import (
 )
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.deliveries import claim_due
-from wakupush.server.delivery import attempt, next_attempts
+from wakupush.server.delivery import attempt, next_attempts, webhook
 from wakupush.server.delivery.posting import Attempted
+from wakupush.server.delivery.webhook import FeedbackResult
 
 
 def android(client, server):
@@ -112,7 +114,7 @@ def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
-    server.context.breaker.open(IOS)  # which says nothing about who need not be posted to
+    trip(server.context.breaker)  # which says nothing about who need not be posted to
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
     assert len(server.pushes()) == 1
@@ -184,3 +186,25 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
         ("expired", "delivery_expired"),
     ]
     assert server.events("dead_letter") == [("platform_unavailable", None)]
+
+
+def test_probes_failed_by_webhook_count_no_attempt(server, client):
+    content = server.register(client, device_token="slow-400")
+    server.handle(DISPATCH, request(client, server, content))
+    server.rows("UPDATE registrations SET proven = true RETURNING 1")
+    server.rows("DELETE FROM deliveries RETURNING 1")
+    trip(server.context.breaker)
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
+    due = is_due(server)
+    server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
+    wait_until(lambda: server.context.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
+    probing = server.threads.submit(next_attempts.attempt_due, server.context, due, "")
+    posting = "SELECT FROM deliveries WHERE state = 'posting'"
+    wait_until(lambda: server.rows(posting), timeout=60, what="the probe is being posted")
+    [key] = due
+    assert webhook.take(server.context.pool, body(key, BUSY)) is FeedbackResult.NOTED
+    probing.result()
+    assert [push.outcome for push in server.pushes()][-1] == "delivered"  # by gorush's answer
+    assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, "platform_unavailable")]
+    assert not server.context.breaker.is_closed(IOS)
