@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from threading import Event, Lock, Thread
 from typing import Final
@@ -46,6 +47,7 @@ class Instances:
         self._clients = {
             name: Gorush(url, connect_timeout=connect_timeout, timeout=timeout) for name, url in urls.items()
         }
+        self._connect_timeout = connect_timeout
         self._tries = tries
         self._turns = itertools.count()
         self._listen = dict.fromkeys(self._clients, True)
@@ -54,12 +56,17 @@ class Instances:
         self._lock = Lock()
 
     def post(self, notifications: Sequence[Notification]) -> PostResult:
-        """Post notifications at an instance, and at another one if nothing was taken; see `Gorush.post`."""
+        """Post notifications at an instance, and at another one if nothing was taken; see `Gorush.post`.
+
+        It takes `timeout` and as many times `connect_timeout` as there are tries, at most: an instance that refuses
+        late was the last.
+        """
         self._watch()
         *others, last = self._instances_in_turn()
+        latest = time.monotonic() + self._connect_timeout * self._tries
         for name in others:
             result = self._clients[name].post(notifications)
-            if not _NOTHING_TAKEN.issuperset(result.outcomes):
+            if not _NOTHING_TAKEN.issuperset(result.outcomes) or time.monotonic() > latest:
                 return result
             log.warning("gorush_passed_over", gorush=name, notifications=len(notifications))
         return self._clients[last].post(notifications)

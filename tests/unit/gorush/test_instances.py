@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 
 import pytest
 
@@ -33,9 +34,9 @@ def two():
         yield one, other
 
 
-def opened(*urls, tries=2, timeout=5.0):
+def opened(*urls, tries=2, timeout=5.0, connect_timeout=1.0):
     names = {f"gorush-{number}": url for number, url in enumerate(urls)}
-    return Instances(names, connect_timeout=1.0, timeout=timeout, tries=tries)
+    return Instances(names, connect_timeout=connect_timeout, timeout=timeout, tries=tries)
 
 
 def posts(server):
@@ -71,6 +72,20 @@ def test_falls_back_to_second_gorush_in_one_attempt(two, answer):
     gorush.close()
     assert outcomes == {None}
     assert posts(other) == 20
+
+
+def test_late_refusal_is_not_tried_elsewhere(two):
+    one, other = two
+
+    def refuse_late(_):
+        time.sleep(0.3)  # longer than it takes to connect to both
+        return 429, b""
+
+    one.answers = [refuse_late]
+    gorush = opened(one.url, other.url, connect_timeout=0.1)
+    assert gorush.post([notification()]).outcomes == [Failure.GORUSH_THROTTLED]
+    gorush.close()
+    assert posts(other) == 0
 
 
 def test_hanging_instance_gets_no_more_posts(two):
