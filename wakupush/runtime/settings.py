@@ -38,6 +38,8 @@ from wakupush.runtime.usage import UsageError
 
 #: Seconds for which a worker tries to store the outcome of a post.
 STORE_SECONDS = 20.0
+#: Seconds of a lease that must be left for what comes before a post.
+START_SECONDS = 5.0
 #: The variable that names a TOML file with settings.
 FILE_VARIABLE = "WAKUPUSH_CONFIG"
 #: The field of `Settings` with a table for each app.
@@ -374,7 +376,8 @@ class DeliverySettings(Group):
     max_wait: Seconds = 900.0
     """Longest backoff, in seconds."""
     lease: Seconds = 120.0
-    """Seconds for which a worker holds a delivery; a post and storing its outcome must fit into it."""
+    """Seconds for which a worker holds a delivery; a post and storing its outcome must fit into it, or it is put
+    back."""
     claim: Seconds = 60.0
     """Seconds after which beat enqueues a due delivery again if no worker has begun its task."""
     message_time_to_live: Seconds = 86_400.0
@@ -573,6 +576,11 @@ class Settings(BaseSettings):
         """Return how gorush is reached for an app; for one that is not in the settings, as without apps."""
         return self._gorush_by_app.get(app, self.gorush)
 
+    @property
+    def longest_post(self) -> float:
+        """Seconds that a post of any app takes at most, until its outcome is stored."""
+        return max(self.gorush_of(app).longest_post for app in self.app_names)
+
     @cached_property
     def _app_by_topic(self) -> dict[str, str]:
         return {topic: name for name, app in self.apps.items() for topic in app.topics}
@@ -631,13 +639,13 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _lease_covers_a_post(self) -> Self:
-        least = self.gorush.longest_post
+        least = self.longest_post + START_SECONDS
         if self.delivery.lease < least:
             raise PydanticCustomError(
                 "lease",
                 "WAKUPUSH_DELIVERY__LEASE must be at least {needed} s, or pushes double: WAKUPUSH_GORUSH__TIMEOUT,"
-                " WAKUPUSH_GORUSH__CONNECT_TIMEOUT and {store} s",
-                {"needed": least, "store": STORE_SECONDS},
+                " WAKUPUSH_GORUSH__CONNECT_TIMEOUT and {rest} s",
+                {"needed": least, "rest": STORE_SECONDS + START_SECONDS},
             )
         return self
 

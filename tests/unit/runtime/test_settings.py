@@ -84,7 +84,7 @@ def test_nested_settings(monkeypatch):
         ("WAKUPUSH_WAKU__SHARDS", "secret-value", "WAKUPUSH_WAKU__SHARDS: a list in JSON is expected"),
         ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
         ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
-        ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 100.0 s"),
+        ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 105.0 s"),
         ("WAKUPUSH_GORUSH__TIMEOUT", "1e9", "or pushes double: WAKUPUSH_GORUSH__TIMEOUT, WAKUPUSH_GORUSH__CONNECT"),
         ("WAKUPUSH_RECONCILE__WINDOW", "1e9", "handled again: WAKUPUSH_RECONCILE__WINDOW and"),
         *(

@@ -27,10 +27,11 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 MOST_TOPICS: Final = 5
 
 
-def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -> list[Future[Failed]]:
+def start(sender: Sender, postings: list[Posting], *, began: float, scheduled: bool = False) -> list[Future[Failed]]:
     """Start posting deliveries that are under our lease; the results are the failures that are final.
 
     Args:
+        began: monotonic seconds before the transaction in which the leases began.
         scheduled: whether beat enqueued them.
     """
     settings = sender.settings
@@ -38,7 +39,7 @@ def start(sender: Sender, postings: list[Posting], *, scheduled: bool = False) -
         partial(attempt, sender),
         partial(_put_back, sender),
         settings.gorush.batch_size,
-        time.monotonic() + settings.delivery.lease - settings.gorush.longest_post,
+        began + settings.delivery.lease - settings.longest_post,
     )
     futures = sender.posts.start(postings, work, scheduled=scheduled)
     if without_target := [posting for posting in postings if posting.target is None]:

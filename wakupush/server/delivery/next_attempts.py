@@ -1,5 +1,6 @@
 """The next attempt of deliveries that failed for the time being: the task that beat enqueues."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -34,6 +35,7 @@ def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: st
     """
     settings = sender.settings.delivery
     own = Reporter(from_beginning=True, by_task=True)
+    began = time.monotonic()
     with sender.pool.connection() as connection:
         attempts = deliveries.take(connection, begun_attempts, seconds=settings.lease, at_rest=sender.identity.at_rest)
         ends = [end for delivery, receiver in attempts if (end := _end(delivery, receiver, settings.max_attempts))]
@@ -56,7 +58,7 @@ def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: st
         sender.task_events.report_outcomes(postings, settlements)
     end_keys = {end.delivery.delivery_key for end in ends}
     remaining = [posting for posting in postings if posting.delivery.delivery_key not in end_keys]
-    wait_for(start(sender, remaining, scheduled=True), WAIT_SECONDS)
+    wait_for(start(sender, remaining, began=began, scheduled=True), WAIT_SECONDS)
     return own.end_task()
 
 

@@ -88,5 +88,5 @@ class Work:
     put_back: Callable[[list[Posting]], None]
     #: Postings in one post at most.
     batch_size: int
-    #: Monotonic seconds after which no post is begun except the first of a lane, which every lease covers.
+    #: Monotonic seconds after which no post is begun: it might outlast the lease.
     until: float

@@ -89,7 +89,9 @@ class Posts:
         failed: Failed = {}
         remaining, is_first, was_refused = deque(posts), True, False
         while remaining:
-            if not is_first and (time.monotonic() > work.until or not self.breaker.is_closed(app_platform)):
+            if time.monotonic() > work.until or not (is_first or self.breaker.is_closed(app_platform)):
+                if probe and is_first:
+                    self.breaker.note(app_platform, [], probe=True)
                 break
             post, is_first = remaining.popleft(), False
             self.slots.begin(app_platform)

@@ -77,7 +77,7 @@ def _follow_up(batch: _Batch, outcomes: Sequence[Outcome], committed: Committed)
     beginning = time.monotonic()
     within = engine.settings.worker.answer_within
     answer_delays = delays(outcomes, postings, engine.latencies, within=within, now=engine.now())
-    failed = (_without_fail(_post, engine, outcomes, postings) if postings else None) or {}
+    failed = (_without_fail(_post, batch, outcomes, postings) if postings else None) or {}
     waited = time.monotonic() - beginning
     engine.latencies.note({posting.delivery.app_platform for posting in postings}, waited)
     own_keys = {posting.delivery.delivery_key for posting in postings}
@@ -94,9 +94,10 @@ def _follow_up(batch: _Batch, outcomes: Sequence[Outcome], committed: Committed)
         _publish(due, failed)
 
 
-def _post(engine: Engine, outcomes: Sequence[Outcome], postings: Sequence[Posting]) -> Failed:
+def _post(batch: _Batch, outcomes: Sequence[Outcome], postings: Sequence[Posting]) -> Failed:
     """Start the posts, wait for them as long as the answers can wait, and return what failed for good by then."""
-    posts = start(engine, list(postings))
+    engine = batch.engine
+    posts = start(engine, list(postings), began=batch.context.began)
     oldest = min(outcome.entry.seen for outcome in outcomes if outcome.reply)
     within = engine.settings.worker.answer_within
     # ingest saw it by its own clock, which may be ahead of ours.

@@ -1,6 +1,7 @@
 """What the engine knows of a kind of message: a row of the table in `wakupush.server.worker`."""
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -39,6 +40,8 @@ class Context:
     now: float
     #: Bytes that `look_up` may load.
     room: int
+    #: Monotonic seconds before the transaction, from whose beginning on leases last.
+    began: float = field(default_factory=time.monotonic)
     #: Of the deliveries that are added.
     lease: UUID = field(default_factory=uuid4)
     #: 16 random bytes, out of which ids are made.

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from support.rows import IOS
-from support.served import fault, is_due, request
+from support.served import fault, is_due, request, trip
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.notifications import NotificationType
@@ -103,12 +103,13 @@ def test_a_device_whose_notification_spoils_a_post_does_so_once(server):
     assert sizes == {1: 4 + 1, 3: 3}
 
 
-def test_single_posts_after_a_refusal_keep_to_the_lease(open_server, gorush):
-    server = open_server(delivery={"lease": 30, "max_attempts": 2}, gorush={"url": gorush, "concurrency": 2})
+def test_single_posts_after_a_refusal_keep_to_the_lease(server, gorush, monkeypatch):
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(3))}
     fault(gorush, kind="status", status=413, times=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wakupush.runtime.settings.STORE_SECONDS", 30.0)  # no time is left for a second post
+    with monkeypatch.context() as patch:
+        clock = Suspended(patch)
+        refuse = server.context.gorush[""].post
+        patch.setattr(server.context.gorush[""], "post", lambda post: (refuse(post), clock.stand_still(100))[0])
         server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
     assert server.outcomes(*contents) == [["success"]] * 3
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)] * 3, "without an attempt"
@@ -118,6 +119,41 @@ def test_single_posts_after_a_refusal_keep_to_the_lease(open_server, gorush):
     )
     wait_until(lambda: not server.rows("SELECT FROM deliveries WHERE state = 'posting'"), timeout=60, what="posts end")
     assert server.rows("SELECT count(*) FROM deliveries WHERE state = 'failed'") == [(1,)], "then they go one by one"
+
+
+class Suspended:
+    """What a process that stood still sees of its clock when it is about to post."""
+
+    def __init__(self, patch, seconds=0.0):
+        self._seconds = seconds
+        patch.setattr(posts, "time", self)
+
+    def stand_still(self, seconds):
+        self._seconds += seconds
+
+    def monotonic(self):
+        return time.monotonic() + self._seconds
+
+
+@pytest.mark.parametrize("probe", [False, True])
+def test_no_post_begins_late_in_its_lease(open_server, client, monkeypatch, probe):
+    server = open_server(delivery={"lease": 40}, gorush={"timeout": 10})  # 35 s are for a post
+    content = server.register(client)
+    with monkeypatch.context() as patch:
+        Suspended(patch, 6)
+        server.handle(DISPATCH, request(client, server, content))
+        assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
+        if probe:
+            trip(server.context.breaker)
+            server.context.redis.delete("wakupush:breaker:ios:open")
+        due = is_due(server)
+        next_attempts.attempt_due(server.context, due, "")
+        pending = "SELECT FROM deliveries WHERE state = 'pending' AND attempt = 0"
+        wait_until(lambda: server.rows(pending), timeout=60, what="it is put back")
+    assert server.pushes() == []
+    assert server.context.breaker.claimable(IOS, 3) == 3, "no probe is under way"
+    next_attempts.attempt_due(server.context, due, "")
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 
 def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
