@@ -1,11 +1,12 @@
 """A circuit breaker for each app and platform, shared by all workers: a dead route is left alone.
 
-It is *closed* while all is well. `BreakerSettings.faults` posts in a row that found the route broken, or slots that all
-hang, *open* it: no post is begun for `BreakerSettings.pause`. Then it is *probing*: a few deliveries are posted. The
+It is *closed* while all is well. `BreakerSettings.faults` posts in a row that found the route broken, or seconds in
+which all slots of a process hung, *open* it: no post is begun for `BreakerSettings.pause`. Then it is *probing*: a few deliveries are posted. The
 first that gets through closes it; one that finds the route broken opens it again. Without Redis everything is let
 through. See docs/adr/0015-own-circuit-breaker.md.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ class Breaker:
         self._probe_seconds = probe_seconds
         self._clock = clock
         self._views: dict[AppPlatform, tuple[float, _View]] = {}
+        self._hung: dict[AppPlatform, float] = {}
 
     def is_closed(self, app_platform: AppPlatform) -> bool:
         """Return whether posts may be begun without asking for a probe."""
@@ -108,19 +110,25 @@ class Breaker:
                 if self._store.works(app_platform):
                     log.info("breaker_closed", app=app_platform.app, platform=app_platform.platform.label)
         elif Route.BROKEN in routes:
-            self._broken(app_platform, self._settings.faults, reason="faults", probe=probe)
+            self._broken(app_platform, reason="faults", probe=probe)
         elif probe:
             self._forget(app_platform)
             self._store.over(app_platform)
 
-    def open(self, app_platform: AppPlatform) -> None:
-        """Open a breaker at once, because all slots for posts of this process hang."""
-        self._broken(app_platform, 1, reason="slots")
+    def note_hang(self, app_platform: AppPlatform) -> None:
+        """Take note that all slots for posts of this process hang: a fault, of which each process adds one a second.
 
-    def _broken(self, app_platform: AppPlatform, most: int, *, reason: str, probe: bool = False) -> None:
+        A process that was suspended finds its posts old, too: the success of another one ends the row.
+        """
+        now = self._clock()
+        if now - self._hung.get(app_platform, -math.inf) >= CACHE_SECONDS:
+            self._hung[app_platform] = now
+            self._broken(app_platform, reason="slots")
+
+    def _broken(self, app_platform: AppPlatform, *, reason: str, probe: bool = False) -> None:
         pause = self._settings.pause
         self._forget(app_platform)
-        opened = self._store.fault(app_platform, most, pause=pause, memory=MEMORY_SECONDS, probe=probe)
+        opened = self._store.fault(app_platform, self._settings.faults, pause=pause, memory=MEMORY_SECONDS, probe=probe)
         if opened == 1:
             metrics.BREAKER_OPENED.labels(*app_platform.labels).inc()
             log.error(

@@ -7,6 +7,7 @@ import pytest
 from redis import Redis
 
 from support.rows import ANDROID
+from support.served import trip
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres.due import _SQL
@@ -116,7 +117,7 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
 
 def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn, redis):
     fill(dsn, 1000 * 4 * BATCH)  # of which each thousandth is for iOS
-    resources.breaker.open(ANDROID)
+    trip(resources.breaker, ANDROID)
     assert claim_due(resources) == 4 * BATCH
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(

@@ -153,13 +153,33 @@ def test_a_probe_that_tells_nothing_makes_room_for_another(make, redis):
     assert breaker.take_probes(APN, 9) == 1
 
 
-def test_it_opens_at_once_when_all_slots_hang(make):
-    breaker, labels = make(), {"app": "", "platform": "ios"}
+def test_a_process_whose_slots_hang_adds_one_fault_a_second(make):
+    clock = Clock()
+    breaker, labels = make(clock=clock), {"app": "", "platform": "ios"}
     opened = REGISTRY.get_sample_value("wakupush_breaker_opened_total", labels) or 0
-    breaker.open(APN)
-    breaker.open(APN)
+    for _ in range(9):  # a process that wakes up finds each of its tasks without a slot
+        breaker.note_hang(APN)
+    assert breaker.is_closed(APN)
+    for clock.now in (1.0, 2.0, 3.0):  # nobody's posts get through
+        breaker.note_hang(APN)
     assert not breaker.is_closed(APN)
     assert REGISTRY.get_sample_value("wakupush_breaker_opened_total", labels) == opened + 1
+
+
+def test_slots_that_hang_in_one_process_stop_no_other(make):
+    clock = Clock()
+    hung, other = make(clock=clock), make()
+    for second in range(20):
+        clock.now = float(second)
+        hung.note_hang(APN)
+        assert other.is_closed(APN)
+        other.note(APN, WORKS, probe=False)
+
+
+def test_slots_that_hang_everywhere_open_it(make):
+    for process in [make() for _ in range(3)]:
+        process.note_hang(APN)
+    assert not make().is_closed(APN)
 
 
 def test_the_schedule_alone_shows_the_state(make, redis):
@@ -167,14 +187,14 @@ def test_the_schedule_alone_shows_the_state(make, redis):
         return REGISTRY.get_sample_value("wakupush_breaker_state", {"app": "", "platform": "ios"})
 
     beat, worker = make(), make()
-    worker.open(APN)
+    fail(worker)
     assert beat.claimable(APN, 9) == 0
     assert shown() == 2
     end_pause(redis)
     worker.note(APN, WORKS, probe=True)
     assert beat.claimable(APN, 9) == 9
     assert shown() == 0
-    worker.open(APN)
+    fail(worker)
     assert not worker.is_closed(APN)
     assert worker.take_probes(APN, 9) == 0
     assert shown() == 0
@@ -208,7 +228,7 @@ def test_without_redis_everything_is_let_through_and_counted():
         before = REGISTRY.get_sample_value("wakupush_breaker_failed_total")
         fail(breaker, 9)
         breaker.note(APN, WORKS, probe=False)
-        breaker.open(APN)
+        breaker.note_hang(APN)
         assert breaker.is_closed(APN)
         assert breaker.take_probes(APN, 5) is None
         assert breaker.claimable(APN, 500) == 500

@@ -3,7 +3,7 @@
 import pytest
 
 from support.rows import IOS
-from support.served import is_due, prove, request
+from support.served import is_due, prove, request, trip
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
@@ -61,7 +61,7 @@ def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_
     monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
     server = open_server()
     invented = server.register(client, device_token=device_token)
-    server.context.breaker.open(IOS)
+    trip(server.context.breaker)
     server.handle(DISPATCH, request(client, server, invented))
     end_pause(server)
     next_attempts.attempt_due(server.context, is_due(server), "")
@@ -76,7 +76,7 @@ def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, m
     stranger = PrivateKey.generate()
     content, invented = server.register(client), server.register(stranger, device_token="unavailable")
     prove(client, server, content)
-    server.context.breaker.open(IOS)
+    trip(server.context.breaker)
     for _ in range(3):
         server.handle(DISPATCH, request(stranger, server, invented))
     server.handle(DISPATCH, request(client, server, content))

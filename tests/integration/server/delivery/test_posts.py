@@ -158,7 +158,7 @@ def test_no_post_begins_late_in_its_lease(open_server, client, monkeypatch, prob
 
 def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     monkeypatch.setattr(posts, "HANG_SECONDS", 0.1)
-    server = open_server(worker={"answer_within": 0.1})
+    server = open_server(worker={"answer_within": 0.1}, breaker={"faults": 1})
     content = server.register(client, device_token="slow-1500")
     server.handle(DISPATCH, request(client, server, content))
     wait_until(lambda: server.context.posts.slots.hang(IOS, 0.1), timeout=60, what="the only slot hangs")
