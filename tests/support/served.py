@@ -30,6 +30,8 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
 from wakupush.redis.sending import decode_entry
+from wakupush.server.beat.beat import Beat
+from wakupush.server.beat.pace import Pace
 from wakupush.server.beat.queries import derive_keys
 from wakupush.server.engine import isolation
 from wakupush.server.errors import is_outage
@@ -200,6 +202,19 @@ def is_due(server):
 
 def fault(gorush, **fields):
     httpx2.post(f"{gorush}/dev/faults", json={"path": "/api/push", **fields}).raise_for_status()
+
+
+def as_beat(context):
+    """Return what beat works with, for a worker's context; it has enqueued nothing before."""
+    return Beat(
+        settings=context.settings,
+        pool=context.pool,
+        redis=context.redis,
+        app=context.app,
+        outbox=context.outbox,
+        breaker=context.breaker,
+        pace=Pace(context.settings.delivery.claim_queue),
+    )
 
 
 def trip(breaker, app_platform=IOS, faults=5):

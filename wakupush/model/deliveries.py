@@ -12,6 +12,8 @@ from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Address, Installation
 
+#: Deliveries past their time to live that one task ends at most.
+EXPIRED_MOST: Final = 1000
 #: The lease of a delivery that no worker posts.
 NO_LEASE: Final = UUID(int=0)
 

@@ -126,30 +126,43 @@ def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> 
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
-    return [
-        Settlement(
-            delivery=Delivery(
-                delivery_key=row["delivery_key"],
-                installation=Installation(row["key_hash"], row["installation_hash"]),
-                app=row["app"],
-                platform=Platform(row["platform"]),
-                notification_type=NotificationType(row["notification_type"]),
-                chat_id=b"",
-                message=b"",
-                attempt=row["attempt"],
-                lease=NO_LEASE,
-                task_id=row["task_id"],
-                trace_id=row["trace_id"],
-                seen=row["seen"],
-                expires_at=row["expires_at"],
-            ),
-            state=DeliveryState.FAILED,
-            failure=BY_LABEL.get(row["failure"], Failure.PLATFORM_UNCLEAR),
-            version=None if row["version"] is None else int(row["version"]),
-            proven=row["proven"],
-        )
-        for row in rows
-    ]
+    return [_ended(row, DeliveryState.FAILED) for row in rows]
+
+
+def expire(connection: Connection, most: int) -> list[Settlement]:
+    """End pending deliveries that are past their time to live, at most so many; return them.
+
+    An operator can send them again. It skips rows that another transaction is changing.
+    """
+    values = {"most": most, "failure": Failure.DELIVERY_EXPIRED.label}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_SQL["expire"], values).fetchall()
+    return [_ended(row, DeliveryState.EXPIRED) for row in rows]
+
+
+def _ended(row: dict[str, Any], state: DeliveryState) -> Settlement:
+    """Return a delivery that no worker holds a lease of."""
+    return Settlement(
+        delivery=Delivery(
+            delivery_key=row["delivery_key"],
+            installation=Installation(row["key_hash"], row["installation_hash"]),
+            app=row["app"],
+            platform=Platform(row["platform"]),
+            notification_type=NotificationType(row["notification_type"]),
+            chat_id=b"",
+            message=b"",
+            attempt=row["attempt"],
+            lease=NO_LEASE,
+            task_id=row["task_id"],
+            trace_id=row["trace_id"],
+            seen=row["seen"],
+            expires_at=row["expires_at"],
+        ),
+        state=state,
+        failure=BY_LABEL.get(row["failure"], Failure.PLATFORM_UNCLEAR),
+        version=None if row["version"] is None else int(row["version"]),
+        proven=row["proven"],
+    )
 
 
 def _attempt(at_rest: AtRest, row: dict[str, Any]) -> tuple[Delivery, Receiver | None]:

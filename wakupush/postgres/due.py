@@ -15,11 +15,17 @@ def app_platforms(connection: Connection) -> list[AppPlatform]:
     return [AppPlatform(app, Platform(platform)) for app, platform in connection.execute(_SQL["app_platforms"])]
 
 
+def expired(connection: Connection, most: int) -> int:
+    """Return how many pending deliveries are past their time to live; it counts up to `most`."""
+    row = connection.execute(_SQL["expired"], {"most": most}).fetchone()
+    return int(row[0]) if row else 0
+
+
 def claim(connection: Connection, app_platform: AppPlatform, *, limit: int, seconds: float) -> list[Due]:
     """Return at most `limit` due deliveries of an app and platform.
 
-    First come those whose lease has ended, then those whose time has come: first the ones put back before their first
-    attempt, the newest first, then the others, the oldest first.
+    Half of them at most are those whose lease has ended. Half of the rest were put back before their first attempt, the
+    newest first; the others are those whose time came first. What one half leaves, the last one gets.
 
     For `seconds` no other claim returns them. A worker that takes them by then counts the attempt. If none does,
     because the task was lost or still waits in its queue, a later call returns them again.

@@ -12,7 +12,8 @@ from wakupush.runtime import metrics
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 # All times are those of keys that expire: no clock is compared with another. Without `tripped` a breaker is closed;
-# with `tripped` and `open` it is open; with `tripped` alone it is probing. `probes` counts the probes under way.
+# with `tripped` and `open` it is open; with `tripped` alone it is probing. `probes` counts the probes under way. `full`
+# says that a process had no slot for a post.
 
 #: Returns 1 if the fault opened the breaker, 2 if it is open again.
 _FAULT: Final = """
@@ -67,14 +68,16 @@ class BreakerStore:
         self._redis = redis
         self._fault, self._works, self._probe, self._over = map(redis.register_script, (_FAULT, _WORKS, _PROBE, _OVER))
 
-    def read(self, app_platform: AppPlatform) -> tuple[bool, bool, int, int] | None:
-        """Return whether it is tripped, whether it is open, the probes under way, and the faults in a row."""
+    def read(self, app_platform: AppPlatform) -> tuple[bool, bool, int, int, bool] | None:
+        """Return whether it is tripped and open, the probes under way, the faults in a row, and if slots are full."""
         try:
-            tripped_at, is_open, probes, faults = cast("list[bytes | None]", self._redis.mget(_keys(app_platform)))
+            tripped_at, is_open, probes, faults, full = cast(
+                "list[bytes | None]", self._redis.mget(_keys(app_platform))
+            )
         except RedisError as error:
             _note_failure(error)
             return None
-        return tripped_at is not None, is_open is not None, int(probes or 0), int(faults or 0)
+        return tripped_at is not None, is_open is not None, int(probes or 0), int(faults or 0), full is not None
 
     def fault(self, app_platform: AppPlatform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
         """Count a fault; return 1 if it opened the breaker, 2 if the breaker is open again.
@@ -103,6 +106,13 @@ class BreakerStore:
         """End a probe that showed nothing about the route."""
         self._run(app_platform, self._over)
 
+    def full(self, app_platform: AppPlatform, *, seconds: float) -> None:
+        """Remember for some seconds that a process has no slot left for a post."""
+        try:
+            self._redis.set(_keys(app_platform)[-1], 1, px=_milliseconds(seconds))
+        except RedisError as error:
+            _note_failure(error)
+
     def _run(self, app_platform: AppPlatform, script: Callable[..., object], *arguments: int) -> int | None:
         try:
             return cast("int", script(keys=_keys(app_platform), args=arguments))
@@ -114,7 +124,7 @@ class BreakerStore:
 def _keys(app_platform: AppPlatform) -> list[str]:
     # Without an app, the keys are those of servers that know none.
     prefix = ":".join(filter(None, ("wakupush:breaker", *app_platform.labels)))
-    return [f"{prefix}:{name}" for name in ("tripped", "open", "probes", "faults")]
+    return [f"{prefix}:{name}" for name in ("tripped", "open", "probes", "faults", "full")]
 
 
 def _milliseconds(seconds: float) -> int:

@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from support.served import request
+from support.served import as_beat, request
 from wakupush.cli import app
 from wakupush.model.dead_letters import Selection
 from wakupush.model.failures import Failure
@@ -199,7 +199,7 @@ def test_retried_dead_letter_starts_over(open_server, client, run):
     assert left > timedelta(hours=23)
     run("list", expect=NOTHING)
     run("retry", key.hex(), expect=NOTHING)
-    assert claim_due(server.context) == 1
+    assert claim_due(as_beat(server.context)) == 1
     next_attempts.attempt_due(server.context, {key: 0}, "")
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable", "delivered"]
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]

@@ -116,7 +116,7 @@ def test_giving_a_delivery_back_counts_no_attempt(connection):
     assert (claimed.begun, claimed.failure) == (0, None)
 
 
-def test_first_attempts_are_claimed_before_a_backlog(connection):
+def test_claims_take_the_newest_and_the_oldest(connection):
     take_on(connection, [delivery(number) for number in range(6)], {})
     retries = [Settlement(delivery=delivery(number), state=DeliveryState.PENDING, wait=0) for number in (0, 1)]
     deliveries.settle(connection, retries)
@@ -125,7 +125,50 @@ def test_first_attempts_are_claimed_before_a_backlog(connection):
     connection.cursor().executemany(age, [(30 - number, delivery(number).delivery_key) for number in range(5)])
     claimed = [due.claim(connection, IOS, limit=2, seconds=60) for _ in range(3)]
     keys = [{each.delivery_key for each in part} for part in claimed]
-    assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 3), (2, 0), (1,))]
+    assert keys == [{delivery(n).delivery_key for n in part} for part in ((4, 0), (3, 1), (2,))]
+
+
+@pytest.mark.parametrize("kind", ["retry", "put back", "lapsed"])
+def test_nothing_due_starves_behind_new_deliveries(connection, kind):
+    old, new = range(8), iter(range(8, 100))
+    take_on(connection, [delivery(number) for number in old], {}, lease=0 if kind == "lapsed" else 60)
+    if kind == "retry":
+        retries = [Settlement(delivery=delivery(n), state=DeliveryState.PENDING, wait=0) for n in old]
+        deliveries.settle(connection, retries)
+    elif kind == "put back":
+        deliveries.put_back(connection, [delivery(number) for number in old])
+    connection.execute("UPDATE deliveries SET next_attempt_at = now() - interval '1 hour' WHERE state = 'pending'")
+    claimed = set()
+    for _ in range(4):
+        more = [delivery(next(new)) for _ in range(4)]
+        take_on(connection, more, {})
+        deliveries.put_back(connection, more)
+        connection.execute(
+            "UPDATE deliveries SET next_attempt_at = now() WHERE next_attempt_at < now() + interval '2 s'"
+            " AND next_attempt_at > now()"
+        )
+        claimed |= {each.delivery_key for each in due.claim(connection, IOS, limit=4, seconds=60)}
+    assert {delivery(number).delivery_key for number in old} <= claimed
+    assert len(claimed) == 16
+
+
+def test_expired_deliveries_end_without_an_attempt(connection):
+    take_on(connection, [delivery(number) for number in range(5)], {})
+    settlements = [Settlement(delivery=delivery(n), state=DeliveryState.PENDING, wait=600) for n in range(4)]
+    deliveries.settle(connection, settlements)
+    assert due.expired(connection, 10) == 0
+    connection.execute("UPDATE deliveries SET expires_at = now() WHERE delivery_key <> %s", [delivery(3).delivery_key])
+    assert (due.expired(connection, 10), due.expired(connection, 2)) == (3, 2)
+    ended = [settlement for _ in range(3) for settlement in deliveries.expire(connection, 2)]
+    assert {(each.delivery.delivery_key, each.state, each.failure) for each in ended} == {
+        (delivery(n).delivery_key, DeliveryState.EXPIRED, Failure.DELIVERY_EXPIRED) for n in range(3)
+    }
+    assert len(ended) == 3
+    rows = connection.execute(
+        "SELECT state, attempt, sealed_content IS NOT NULL, finished_at IS NOT NULL, count(*) FROM deliveries"
+        " GROUP BY 1, 2, 3, 4 ORDER BY 1"
+    ).fetchall()
+    assert rows == [("expired", 1, True, True, 3), ("pending", 1, True, False, 1), ("posting", 1, True, False, 1)]
 
 
 def test_an_abandoned_claim_counts_no_attempt(connection):

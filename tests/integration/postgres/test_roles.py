@@ -49,7 +49,7 @@ USES = {
         **POOL,
         "requests": EVERY,
         "answers": POOL["answers"] | {"withdraw"},
-        "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback"},
+        "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback", "expire"},
         "registrations": {"token_died", "suspect", "prove"},
         "token_trials": EVERY,
     },

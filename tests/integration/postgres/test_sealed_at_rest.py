@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from support.served import request
+from support.served import as_beat, request
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.messages import PushNotificationRegistration
 from wakupush.model.queues import DISPATCH, REGISTRATION
@@ -85,7 +85,7 @@ def send(server, client, content):
 def retry(server):
     """Make the next attempt of all that is pending; return the states and failures."""
     server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
-    claim_due(server.context)
+    claim_due(as_beat(server.context))
     due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
     next_attempts.attempt_due(server.context, due, "")
     return server.rows("SELECT state, failure FROM deliveries")

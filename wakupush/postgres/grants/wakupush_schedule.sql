@@ -5,7 +5,7 @@ GRANT SELECT, UPDATE (publish_at), DELETE ON answers TO wakupush_schedule;
 GRANT SELECT ON answer_shards TO wakupush_schedule;
 GRANT
     SELECT (delivery_key, app, platform, state, attempt, failure, feedback, feedback_due_at, next_attempt_at, lease_until,
-        finished_at, task_id, key_hash, installation_hash),
+        expires_at, finished_at, task_id, key_hash, installation_hash),
     UPDATE (state, failure, lease, lease_until, next_attempt_at, feedback_due_at),
     DELETE
 ON deliveries TO wakupush_schedule;

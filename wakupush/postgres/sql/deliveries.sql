@@ -54,6 +54,21 @@ FROM unnest(
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
 RETURNING deliveries.delivery_key
 
+-- name: expire
+WITH expired AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries WHERE state = 'pending' AND expires_at <= now()
+    ORDER BY expires_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
+)
+UPDATE deliveries SET
+    state = 'expired',
+    failure = %(failure)s,
+    next_attempt_at = NULL,
+    finished_at = now()
+WHERE delivery_key = ANY (ARRAY(TABLE expired))
+RETURNING delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id, trace_id,
+    extract(epoch FROM seen_at)::float8 AS seen, extract(epoch FROM expires_at)::float8 AS expires_at, failure, version,
+    false AS proven
+
 -- name: put_back
 UPDATE deliveries SET
     state = 'pending',

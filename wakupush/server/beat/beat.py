@@ -13,6 +13,7 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
+from wakupush.server.beat.pace import Pace
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.engine.outbox import Outbox, open_publisher
 
@@ -28,8 +29,10 @@ class Beat:
     app: Celery
     outbox: Outbox
     breaker: Breaker
+    pace: Pace
     #: Seconds since the epoch.
     now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
 
     def close(self) -> None:
         """Close all connections."""
@@ -53,4 +56,5 @@ def open_beat(settings: Settings) -> Beat:
         app=celery_app(settings),
         outbox=Outbox(pool, open_publisher(settings, redis)),
         breaker=Breaker(redis, settings.breaker, settings.delivery.lease),
+        pace=Pace(settings.delivery.claim_queue),
     )

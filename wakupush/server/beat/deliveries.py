@@ -1,11 +1,12 @@
 """Jobs about deliveries: enqueueing what is due, and showing what an operator has to look at."""
 
+import math
 import random
 from typing import Final
 
 import structlog
 
-from wakupush.model.deliveries import Due, attempt_argument
+from wakupush.model.deliveries import EXPIRED_MOST, Due, attempt_argument
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK
 from wakupush.postgres import dead_letters, due
@@ -21,33 +22,54 @@ TASK_SIZE: Final = 100
 
 
 def claim_due(beat: Beat) -> int:
-    """Enqueue the next attempts of deliveries whose time has come; return how many.
+    """Enqueue the next attempts of deliveries whose time has come, and the end of those that expired; return how many.
 
     Chance decides which app and platform comes first: the backlog of one is not to keep out the others.
     """
     with beat.pool.connection() as connection:
         app_platforms = due.app_platforms(connection)
-    return sum(claim_due_of(one, beat) for one in random.sample(app_platforms, len(app_platforms)))
+    beat.pace.look(beat.redis.llen(DISPATCH.name))
+    enqueued = _end_expired(beat)
+    return enqueued + sum(_claim_due_of(one, beat) for one in random.sample(app_platforms, len(app_platforms)))
 
 
-def claim_due_of(app_platform: AppPlatform, beat: Beat) -> int:
-    """Enqueue the next attempts of an app and platform; return how many.
-
-    It adds tasks only up to `claim_queue` tasks in the dispatch queue, so that a backlog does not come before new
-    requests, and only as many as the breaker lets through.
-    """
-    settings = beat.settings.delivery
-    size = beat.settings.gorush.batch_size
-    room = settings.claim_queue - beat.redis.llen(DISPATCH.name)
-    most = beat.breaker.claimable(app_platform, room * size)
+def _claim_due_of(app_platform: AppPlatform, beat: Beat) -> int:
+    """Enqueue the next attempts of an app and platform, as many as its pace and its breaker allow; return how many."""
+    size, breaker, now = beat.settings.gorush.batch_size, beat.breaker, beat.clock()
+    closed, full = breaker.is_closed(app_platform), breaker.is_full(app_platform)
+    most = breaker.claimable(app_platform, beat.pace.allowed(app_platform, size, now=now, closed=closed, full=full))
     if most <= 0:
         return 0
     with beat.pool.connection() as connection:
-        due_deliveries = due.claim(connection, app_platform, limit=most, seconds=settings.claim)
+        due_deliveries = due.claim(connection, app_platform, limit=most, seconds=beat.settings.delivery.claim)
     due_deliveries.sort(key=lambda one: (one.begun, one.failure.label if one.failure else ""))
-    for position in range(0, len(due_deliveries), size):
-        _enqueue(beat, due_deliveries[position : position + size])
+    parts = [due_deliveries[position : position + size] for position in range(0, len(due_deliveries), size)]
+    for part in parts:
+        _enqueue(beat, part)
+    beat.pace.note(app_platform, len(due_deliveries), len(parts), now=now)
     return len(due_deliveries)
+
+
+def _end_expired(beat: Beat) -> int:
+    """Enqueue the end of pending deliveries that expired, whatever their breakers say; return how many."""
+    now = beat.clock()
+    most = beat.pace.allowed(None, EXPIRED_MOST, now=now)
+    if most <= 0:
+        return 0
+    with beat.pool.connection() as connection:
+        expired = due.expired(connection, most)
+    tasks = math.ceil(expired / EXPIRED_MOST)
+    for _ in range(tasks):
+        beat.app.send_task(
+            DELIVER,
+            args=[{}],
+            queue=DISPATCH.name,
+            headers={"messages": 1, "seen": beat.now()},
+            argsrepr=f"(up to {EXPIRED_MOST} that expired)",
+            kwargsrepr="",
+        )
+    beat.pace.note(None, expired, tasks, now=now)
+    return expired
 
 
 def _enqueue(beat: Beat, together: list[Due]) -> None:

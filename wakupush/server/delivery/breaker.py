@@ -1,9 +1,9 @@
 """A circuit breaker for each app and platform, shared by all workers: a dead route is left alone.
 
 It is *closed* while all is well. `BreakerSettings.faults` posts in a row that found the route broken, or seconds in
-which all slots of a process hung, *open* it: no post is begun for `BreakerSettings.pause`. Then it is *probing*: a few deliveries are posted. The
-first that gets through closes it; one that finds the route broken opens it again. Without Redis everything is let
-through. See docs/adr/0015-own-circuit-breaker.md.
+which all slots of a process hung, *open* it: no post is begun for `BreakerSettings.pause`. Then it is *probing*: a few
+deliveries are posted. The first that gets through closes it; one that finds the route broken opens it again. Without
+Redis everything is let through. See docs/adr/0015-own-circuit-breaker.md.
 """
 
 import math
@@ -26,6 +26,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds for which a process uses what it read last.
 CACHE_SECONDS: Final = 1.0
+#: Seconds for which it is remembered that slots are full; every process has read it by then.
+FULL_SECONDS: Final = 2 * CACHE_SECONDS
 #: Deliveries that are posted as probes, each in a post of its own; the first that gets through ends the pause.
 PROBES: Final = 3
 #: Seconds without a fault after which the faults in a row are forgotten.
@@ -49,6 +51,7 @@ class _View:
     faults: int = 0
     #: Under way.
     probes: int = 0
+    full: bool = False
 
 
 class Breaker:
@@ -87,6 +90,16 @@ class Breaker:
         if view.state is BreakerState.CLOSED:
             return most
         return min(most, PROBES - view.probes) if view.state is BreakerState.PROBING else 0
+
+    def is_full(self, app_platform: AppPlatform) -> bool:
+        """Return whether some process had no slot for a post of it lately."""
+        return self._view(app_platform).full
+
+    def note_full(self, app_platform: AppPlatform) -> None:
+        """Take note that this process has no slot for a post."""
+        if not self._view(app_platform).full:
+            self._forget(app_platform)
+            self._store.full(app_platform, seconds=FULL_SECONDS)
 
     def take_probes(self, app_platform: AppPlatform, most: int) -> int | None:
         """Return how many deliveries, at most `most`, may be posted as probes; None if all may, not as probes."""
@@ -154,10 +167,11 @@ class Breaker:
         self._views.pop(app_platform, None)
 
 
-def _seen(read: tuple[bool, bool, int, int] | None) -> _View:
+def _seen(read: tuple[bool, bool, int, int, bool] | None) -> _View:
     if read is None:
         return _View()
-    tripped, is_open, probes, faults = read
-    if not tripped:
-        return _View(BreakerState.CLOSED, faults, probes)
-    return _View(BreakerState.OPEN if is_open else BreakerState.PROBING, faults, probes)
+    tripped, is_open, probes, faults, full = read
+    state = BreakerState.CLOSED
+    if tripped:
+        state = BreakerState.OPEN if is_open else BreakerState.PROBING
+    return _View(state, faults, probes, full)

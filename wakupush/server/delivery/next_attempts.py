@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
+from wakupush.model.deliveries import EXPIRED_MOST, Delivery, DeliveryState, Settlement
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure, Route
 from wakupush.model.registrations import Receiver
@@ -22,17 +22,34 @@ from wakupush.server.delivery.sender import Sender
 WAIT_SECONDS: Final = 1.5
 
 
+def expire(sender: Sender) -> int:
+    """End pending deliveries past their time to live, at most `EXPIRED_MOST`, without a post; return how many."""
+    with sender.pool.connection() as connection:
+        settlements = deliveries.expire(connection, EXPIRED_MOST)
+        new_events = [
+            delivery_event(sender, settlement.delivery, EventKind.EXPIRED, settlement.failure)
+            for settlement in settlements
+        ]
+        events.add(connection, new_events)
+    count_events(new_events)
+    return len(settlements)
+
+
 def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: str) -> Settlement | None:
     """Make the next attempt of deliveries, unless another task began it.
 
     Args:
-        begun_attempts: delivery keys, and how many attempts were begun when beat claimed them.
+        begun_attempts: delivery keys, and how many attempts were begun when beat claimed them. Without any, what has
+            expired is ended.
         task_id: of the task that does this; one of the deliveries has the same.
 
     Returns:
         The outcome of that delivery's attempt, with which the task is to end. None if it is not known yet, or if there
         was no attempt; then the thread that stores the outcome shows it.
     """
+    if not begun_attempts:
+        expire(sender)
+        return None
     settings = sender.settings.delivery
     own = Reporter(from_beginning=True, by_task=True)
     began = time.monotonic()

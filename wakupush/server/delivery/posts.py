@@ -22,7 +22,7 @@ from wakupush.server.delivery.slots import Slots
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Posts that hold all slots of a platform longer than this are a fault of the route. Full slots alone are not a fault: a burst
+#: Posts that hold all slots of a platform longer than this are a fault of the route. Full slots alone are none: a burst
 #: that is posted one by one fills them while every post is quick.
 HANG_SECONDS: Final = 5.0
 
@@ -57,6 +57,7 @@ class Posts:
         """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first."""
         slots = self.slots.reserve(app_platform, len(posts), scheduled=scheduled)
         if not slots:
+            self.breaker.note_full(app_platform)
             if self.slots.hang(app_platform, HANG_SECONDS, scheduled=scheduled):
                 self.breaker.note_hang(app_platform)
             work.put_back(_flat(posts))

@@ -1,6 +1,7 @@
 """Many deliveries that wait: claiming them stays an index scan, and they do not come before new requests."""
 
 import json
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ from wakupush.postgres.due import _SQL
 from wakupush.runtime.settings import Settings
 from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.deliveries import claim_due
+from wakupush.server.beat.pace import Pace
 
 #: Notifications in a task of the schedule.
 BATCH = Settings().gorush.batch_size
@@ -46,6 +48,13 @@ def fill(dsn, rows):
         connection.execute("VACUUM ANALYZE deliveries")
 
 
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
 @pytest.fixture
 def resources(dsn, redis_server, redis, node):
     redis.flushall()
@@ -54,7 +63,7 @@ def resources(dsn, redis_server, redis, node):
             redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}, delivery={"claim_queue": 4}
         )
     )
-    yield resources
+    yield replace(resources, clock=Clock())
     resources.close()
     resources.app.close()
 
@@ -103,7 +112,7 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
             read = {node["Index Name"]: int(node["Actual Rows"]) for node in nodes if "Index Name" in node}
-            assert (read["deliveries_app_first"], read["deliveries_app_due"]) == (200, 0)
+            assert (read["deliveries_app_first"], read["deliveries_app_due"]) == (100, 100)
 
     claimed = [claim_due(resources) for _ in range(20)]
     assert claimed == [4 * BATCH, *[0] * 19]
@@ -136,5 +145,58 @@ def test_the_backlog_of_one_platform_does_not_keep_out_the_other(resources, dsn,
     for _ in range(50):
         assert claim_due(resources) > 0
         platforms |= {json.loads(raw)["headers"]["argsrepr"].split()[5] for raw in redis.lrange(DISPATCH.name, 0, -1)}
-        redis.delete(DISPATCH.name)
+        redis.ltrim(DISPATCH.name, 0, 0)
     assert platforms == {"ios,", "android,"}
+
+
+def test_a_full_queue_leaves_each_platform_a_share(resources, dsn, redis):
+    fill(dsn, 1000)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("UPDATE deliveries SET platform = 1 WHERE delivery_key <= int8send(500)")
+        connection.execute("UPDATE deliveries SET lease_until = now() WHERE state = 'posting'")
+    redis.lpush(DISPATCH.name, *[b"a new request"] * 9)
+    for resources.clock.now in (0.0, 1.0, 1.5, 2.0):
+        claim_due(resources)
+    enqueued = [json.loads(raw)["headers"] for raw in redis.lrange(DISPATCH.name, 0, -1) if raw.startswith(b"{")]
+    messages = {"ios": 0, "android": 0}
+    for headers in enqueued:
+        messages[headers["argsrepr"].split()[5].rstrip(",")] += headers["messages"]
+    assert messages == {"ios": 2 * BATCH, "android": 2 * BATCH}
+    assert any("lease_lost" in headers["argsrepr"] for headers in enqueued)
+
+
+def drain(resources, redis, workers):
+    """Let so many workers each take two tasks from look to look; return the deliveries claimed at 20 looks."""
+    redis.delete(DISPATCH.name)
+    claims = 0
+    for _ in range(20):
+        claims += claim_due(resources)
+        redis.rpop(DISPATCH.name, 2 * workers)
+    return claims
+
+
+def test_a_backlog_drains_faster_with_more_workers(resources, dsn, redis):
+    fill(dsn, 30_000)
+    one, four = (drain(replace(resources, pace=Pace(4)), redis, workers) for workers in (2, 8))
+    assert one == pytest.approx(20 * 2 * 2 * BATCH, rel=0.1)
+    assert four == pytest.approx(4 * one, rel=0.2)
+
+
+def test_expired_deliveries_are_counted_by_an_index(dsn):
+    fill(dsn, 30_000)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for expired in (0, 10_000):
+            connection.execute(
+                "UPDATE deliveries SET expires_at = now() WHERE delivery_key < int8send(%s) AND state = 'pending'",
+                [expired],
+            )
+            [[[result]]] = connection.execute(
+                "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["expired"], {"most": 1000}
+            ).fetchall()
+            nodes = [result["Plan"]]
+            for node in nodes:
+                nodes += node.get("Plans", [])
+            [scan] = [node for node in nodes if "Index Name" in node]
+            assert scan["Index Name"] == "deliveries_expiring"
+            assert int(scan["Actual Rows"]) == min(1000, expired)
+            assert scan.get("Rows Removed by Filter", 0) == 0

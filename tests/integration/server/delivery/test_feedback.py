@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.feedback import BUSY, DEAD, body
-from support.served import request
+from support.served import as_beat, request
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
@@ -46,7 +46,7 @@ def test_a_passing_failure_of_the_webhook_is_tried_again(server, client):
     query = "SELECT state, failure, attempt FROM deliveries"
     assert server.rows(query) == [("pending", "platform_unavailable", 1)]
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
-    assert claim_due(server.context) == 1
+    assert claim_due(as_beat(server.context)) == 1
     next_attempts.attempt_due(server.context, {key: 1}, "")
     assert server.rows(query) == [("delivered", None, 2)]
 
@@ -64,7 +64,7 @@ def test_feedback_counts_for_its_own_attempt(server, client, monkeypatch):
         server.handle(DISPATCH, request(client, server, content))
     [(key,)] = server.rows("UPDATE deliveries SET lease_until = now() RETURNING delivery_key")
     assert webhook.take(server.context.pool, body(key)) is FeedbackResult.NOTED
-    assert claim_due(server.context) == 1
+    assert claim_due(as_beat(server.context)) == 1
     next_attempts.attempt_due(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert enqueue_feedback(server.context) == 0

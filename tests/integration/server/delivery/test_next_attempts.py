@@ -1,6 +1,7 @@
 """Deliveries that are tried again, on a real Postgres, Redis and gorush: when, to which token, how often."""
 
 import json
+from base64 import b64decode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
@@ -8,7 +9,7 @@ import pytest
 
 from support.feedback import BUSY, body
 from support.rows import IOS
-from support.served import fault, is_due, prove, request, trip
+from support.served import as_beat, fault, is_due, prove, request, trip
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
@@ -41,7 +42,7 @@ def test_a_gorush_that_is_down_uses_up_no_attempts(open_server, client, gorush):
     assert server.outcomes(client) == [["success"]] * 5
     assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, None)] * 3
     server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
-    assert claim_due(server.context) == 0
+    assert claim_due(as_beat(server.context)) == 0
 
 
 def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch):
@@ -69,7 +70,7 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
     assert min(server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'")) == (0,)
     server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
-    assert claim_due(server.context) == 2
+    assert claim_due(as_beat(server.context)) == 2
 
 
 def test_a_notification_expires_with_its_delivery(open_server, client, gorush):
@@ -158,9 +159,9 @@ def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, 
     with monkeypatch.context() as patch:
         patch.setattr(attempt, "attempt", lambda *_, **__: Attempted())
         server.handle(DISPATCH, request(client, server, content))
-    assert claim_due(server.context) == 0
+    assert claim_due(as_beat(server.context)) == 0
     server.rows("UPDATE deliveries SET lease_until = now() RETURNING 1")
-    assert claim_due(server.context) == 1
+    assert claim_due(as_beat(server.context)) == 1
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
     assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
     [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
@@ -179,7 +180,7 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
     server.handle(DISPATCH, request(client, server, content), request(client, server, content))
     keys = [key for (key,) in server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")]
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
-    assert claim_due(server.context) == 2
+    assert claim_due(as_beat(server.context)) == 1 + 2
     next_attempts.attempt_due(server.context, dict.fromkeys(keys, 1), "")
     assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
         ("dead_letter", "platform_unavailable"),
@@ -208,3 +209,18 @@ def test_probes_failed_by_webhook_count_no_attempt(server, client):
     assert [push.outcome for push in server.pushes()][-1] == "delivered"  # by gorush's answer
     assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, "platform_unavailable")]
     assert not server.context.breaker.is_closed(IOS)
+
+
+def test_deliveries_expire_without_a_post_in_an_outage(server, client):
+    content = server.register(client)
+    trip(server.context.breaker)
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
+    server.rows("UPDATE deliveries SET expires_at = now(), next_attempt_at = now() + interval '1 hour' RETURNING 1")
+    assert claim_due(as_beat(server.context)) == 3
+    [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
+    [arguments, *_] = json.loads(b64decode(task["body"]))
+    assert next_attempts.attempt_due(server.context, *arguments, "") is None
+    assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("expired", 0, "delivery_expired")] * 3
+    assert server.events("expired") == [("delivery_expired", None)] * 3
+    assert server.pushes() == []
+    assert claim_due(as_beat(server.context)) == 0

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from support.rows import IOS
-from support.served import fault, is_due, request, trip
+from support.served import as_beat, fault, is_due, request, trip
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.notifications import NotificationType
@@ -36,7 +36,7 @@ def test_what_finds_no_free_slot_waits_for_the_schedule(server, client):
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
     server.context.posts.slots.submit(IOS, lambda: None)
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
-    assert claim_due(server.context) == 1
+    assert claim_due(as_beat(server.context)) == 1
     next_attempts.attempt_due(server.context, {key: 0}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 

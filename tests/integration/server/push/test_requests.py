@@ -1,6 +1,6 @@
 """Push requests, handled on a real Postgres, Redis, node and gorush: pushed once, answered alike."""
 
-from support.served import request, rewrapped
+from support.served import as_beat, request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.server.beat.deliveries import claim_due
@@ -34,7 +34,7 @@ def test_after_an_internal_error_a_new_envelope_may_push(server, client):
     assert server.outcomes(client) == [["INTERNAL_ERROR"]]
     server.reroute("good")
     server.handle(DISPATCH, sent)
-    assert claim_due(server.context) == 0
+    assert claim_due(as_beat(server.context)) == 0
     server.handle(DISPATCH, rewrapped(sent, server))
     assert server.outcomes(client) == [["success"]]
     assert [push.outcome for push in server.pushes()] == ["BadDeviceToken", "delivered"]
