@@ -60,7 +60,7 @@ def test_redis_keys():
     assert left_out.KEY == "wakupush:nodes:left_out"
     assert claims._key(b"hash") == b"wakupush:claim:hash"
     assert unopened._PREFIX == "wakupush:unopened:"
-    names = ("tripped", "open", "probes", "faults")
+    names = ("tripped", "open", "probes", "faults", "full")
     assert breaker._keys(AppPlatform("nightly", Platform.IOS))[0] == "wakupush:breaker:nightly:ios:tripped"
     assert breaker._keys(AppPlatform("", Platform.IOS)) == [f"wakupush:breaker:ios:{name}" for name in names]
 

@@ -63,7 +63,13 @@ def claim(
         most_bytes: of all of them; the first one may have more.
         hold: seconds for which they are held back.
     """
-    values = {"shards": list(limits), "limits": list(limits.values()), "limit": limit, "bytes": most_bytes, "hold": hold}
+    values = {
+        "shards": list(limits),
+        "limits": list(limits.values()),
+        "limit": limit,
+        "bytes": most_bytes,
+        "hold": hold,
+    }
     rows = sorted(connection.execute(_SQL["claim"], values), reverse=True)
     return [
         (answer_id, SealedAnswer(pubsub_topic=shard, content_topic=topic, payload=payload, trace_id=trace_id))
