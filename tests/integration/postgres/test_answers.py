@@ -58,12 +58,19 @@ def test_the_newest_of_each_shard_are_claimed_first(connection):
     assert left.fetchone() == (59_980, 1, 59_980)
 
 
-def test_answers_that_waited_long_wait_longer(connection):
-    connection.execute(FILL)
-    ages = dict(connection.execute("SELECT content_topic, id FROM answers WHERE content_topic IN ('1', '40000')"))
-    answers.postpone(connection, ages.values(), 1.0)
-    waits = "SELECT content_topic, round(extract(epoch FROM publish_at - now())) FROM answers WHERE id = ANY (%s)"
-    assert dict(connection.execute(waits, [list(ages.values())])) == {"1": 1, "40000": 100}
+@pytest.fixture
+def filled(connection):
+    """A transaction, so that the answers get no older."""
+    with connection.transaction(force_rollback=True):
+        connection.execute(FILL)
+        yield connection
+
+
+def test_answers_that_waited_long_wait_longer(filled):
+    ids = dict(filled.execute("SELECT content_topic, id FROM answers WHERE content_topic IN ('1', '40000')"))
+    answers.postpone(filled, ids.values(), 1.0)
+    waits = "SELECT content_topic, extract(epoch FROM publish_at - now()) FROM answers WHERE id = ANY (%s)"
+    assert dict(filled.execute(waits, [list(ids.values())])) == {"1": 1, "40000": 100}
 
 
 VALUES = {"shards": ["shard1"], "limits": [200], "limit": 200, "bytes": 10**6, "hold": 60.0, "keep": 590.0}
@@ -71,15 +78,10 @@ VALUES = {"shards": ["shard1"], "limits": [200], "limit": 200, "bytes": 10**6, "
 
 @pytest.mark.parametrize("name", ["claim", "expire"])
 @pytest.mark.parametrize("analyzed", [True, False], ids=["analyzed", "as it was"])
-def test_looks_at_the_outbox_read_no_more_than_they_want(connection, name, analyzed):
-    if not analyzed:
-        connection.execute("ALTER TABLE answers SET (autovacuum_enabled = false)")
-    connection.execute(FILL)
+def test_looks_at_the_outbox_read_no_more_than_they_want(filled, name, analyzed):
     if analyzed:
-        connection.execute("ANALYZE answers")
-    with connection.transaction(force_rollback=True):
-        explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {answers._SQL[name]}"
-        [[[result]]] = connection.execute(explain, VALUES).fetchall()
+        filled.execute("ANALYZE answers")
+    [[[result]]] = filled.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {answers._SQL[name]}", VALUES).fetchall()
     nodes = [result["Plan"]]
     for node in nodes:
         nodes += node.get("Plans", [])
