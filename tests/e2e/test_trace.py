@@ -82,6 +82,6 @@ def test_a_push_can_be_followed(stack, sent):
     # gorush knows it by the id that the line of the post has.
     notif_ids = [push.notification["notif_id"] for push in pushes]
     assert [line["notif_id"] for line in lines if line["event"] == "posting"] == notif_ids
-    assert [notif_id[-2:] for notif_id in notif_ids] == ["-1", "-2"]
+    assert [notif_id.split("-")[1] for notif_id in notif_ids] == ["1", "2"]
     assert [line["attempt"] for line in lines if line["event"] == "posting"] == [1, 2]
     assert [line["failure"] for line in lines if line.get("kind") == "failed"] == ["platform_unavailable"]

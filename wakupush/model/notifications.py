@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
+from uuid import UUID
 
 from wakupush.model.platforms import Platform
 from wakupush.pb.push_notification_pb2 import PushNotification
@@ -16,7 +17,7 @@ from wakupush.pb.push_notification_pb2 import PushNotification
 ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
 #: Characters of a collapse id at most (APNs).
 COLLAPSE_ID_LIMIT = 64
-_NOTIF_ID = re.compile("([0-9a-f]{64})-([1-9][0-9]{0,3})")
+_NOTIF_ID = re.compile("([0-9a-f]{64})-([1-9][0-9]{0,3})(?:-([0-9a-f]{32}))?")
 
 
 class NotificationType(IntEnum):
@@ -38,18 +39,22 @@ _LABELS = {kind: kind.name.lower() for kind in NotificationType} | {
 }
 
 
-def notif_id(delivery_key: bytes, attempt: int) -> str:
-    """Return the name of an attempt (from 1) for gorush, by which a late report is not taken for the next one's.
+def notif_id(delivery_key: bytes, attempt: int, lease: UUID) -> str:
+    """Return the name of an attempt (from 1) for gorush, by which a late report is not taken for another one's.
 
-    A probe that found the route broken does not count as an attempt, so the next attempt has the same name.
+    The number of an attempt comes again: after a probe that does not count, and when the delivery is taken up again.
+    Its lease does not.
     """
-    return f"{delivery_key.hex()}-{attempt}"
+    return f"{delivery_key.hex()}-{attempt}-{lease.hex}"
 
 
-def read_notif_id(text: str) -> tuple[bytes, int] | None:
-    """Return the delivery key (32 bytes) and the attempt in a name that `notif_id` made; None for other text."""
+def read_notif_id(text: str) -> tuple[bytes, int, UUID | None] | None:
+    """Return the delivery key (32 bytes), the attempt and the lease in a name that `notif_id` made; None for other text.
+
+    Code of the previous release gave no lease.
+    """
     match = _NOTIF_ID.fullmatch(text)
-    return match and (bytes.fromhex(match[1]), int(match[2]))
+    return match and (bytes.fromhex(match[1]), int(match[2]), UUID(match[3]) if match[3] else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from psycopg import Connection
 from psycopg.rows import dict_row
@@ -86,7 +86,12 @@ def put_back(connection: Connection, deliveries: Sequence[Delivery]) -> None:
 
 
 def note_feedback(
-    connection: Connection, delivery_key: bytes, attempt: int, failure: Failure, apps: Sequence[str] | None = None
+    connection: Connection,
+    delivery_key: bytes,
+    attempt: int,
+    lease: UUID | None,
+    failure: Failure,
+    apps: Sequence[str] | None = None,
 ) -> bool:
     """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered.
 
@@ -94,11 +99,13 @@ def note_feedback(
     begun, the reported attempt has had its outcome: nothing is kept, and False is returned.
 
     Args:
+        lease: of the attempt; None if code of the previous release posted it.
         apps: that may report it, besides one without a name, which the row has from before apps were told apart.
     """
     values = {
         "delivery_key": delivery_key,
         "attempt": attempt,
+        "lease": lease,
         "failure": failure.label,
         "apps": None if apps is None else ["", *apps],
     }

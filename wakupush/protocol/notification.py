@@ -132,7 +132,7 @@ def notification(profile: Profile, delivery: Delivery, target: Target, identity:
         ttl = min(max(0, int(delivery.expires_at - now)), _MOST_TTL)
         fields["android"] = {**fields.get("android", {}), "ttl": f"{ttl}s"}
     return Notification(
-        notif_id=notif_id(delivery.delivery_key, delivery.attempt),
+        notif_id=notif_id(delivery.delivery_key, delivery.attempt, delivery.lease),
         token=target.device_token,
         platform=target.platform,
         message=content.text,

@@ -47,7 +47,7 @@ def posted(profile, kind, platform):
 @pytest.mark.parametrize(("profile", "kind"), list(product(DATA, NotificationType)))
 def test_android(profile, kind):
     assert posted(profile, kind, Platform.ANDROID) == {
-        "notif_id": "00" * 31 + "01-1",
+        "notif_id": "00" * 31 + "01-1-" + "00" * 15 + "01",
         "tokens": ["token"],
         "platform": 2,
         "message": TEXTS[profile][kind],
@@ -58,7 +58,7 @@ def test_android(profile, kind):
 @pytest.mark.parametrize(("profile", "kind"), list(product(["spec", "status-2024"], NotificationType)))
 def test_ios_with_text_and_data_alone(profile, kind):
     assert posted(profile, kind, Platform.IOS) == {
-        "notif_id": "00" * 31 + "01-1",
+        "notif_id": "00" * 31 + "01-1-" + "00" * 15 + "01",
         "tokens": ["token"],
         "platform": 1,
         "topic": "app",
@@ -71,7 +71,7 @@ def test_ios_with_text_and_data_alone(profile, kind):
 @pytest.mark.parametrize(("profile", "kind"), list(product(["status", "both"], NotificationType)))
 def test_ios_wakes_the_app_and_says_what_to_open(profile, kind):
     assert posted(profile, kind, Platform.IOS) == {
-        "notif_id": "00" * 31 + "01-1",
+        "notif_id": "00" * 31 + "01-1-" + "00" * 15 + "01",
         "tokens": ["token"],
         "platform": 1,
         "topic": "app",

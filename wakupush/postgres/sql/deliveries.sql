@@ -39,7 +39,8 @@ UPDATE deliveries SET
     failure = new.failure,
     feedback = NULL,
     version = new.version,
-    lease = NULL,
+    -- By it a late report of gorush's webhook is known to be about this attempt.
+    lease = CASE WHEN new.state = 'delivered' THEN deliveries.lease END,
     lease_until = NULL,
     next_attempt_at = now() + new.wait * interval '1 second',
     finished_at = CASE WHEN new.finished THEN now() END,
@@ -85,6 +86,7 @@ UPDATE deliveries SET
     feedback = %(failure)s,
     feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
 WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
+    AND (%(lease)s::uuid IS NULL OR lease = %(lease)s)
     AND (%(apps)s::text[] IS NULL OR app = ANY (%(apps)s))
 
 -- name: takes_feedback
@@ -94,7 +96,7 @@ SELECT feedback FROM deliveries LIMIT 0
 SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 
 -- name: apply_feedback
-UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL
+UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL, lease = NULL
 WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
 RETURNING delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id, trace_id,
     extract(epoch FROM seen_at)::float8 AS seen, extract(epoch FROM expires_at)::float8 AS expires_at, failure, version,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.feedback import BUSY, DEAD, body
-from support.served import as_beat, request
+from support.served import as_beat, request, rewrapped
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
@@ -68,6 +68,28 @@ def test_feedback_counts_for_its_own_attempt(server, client, monkeypatch):
     next_attempts.attempt_due(server.context, {key: 1}, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 2)]
     assert enqueue_feedback(server.context) == 0
+
+
+def test_late_feedback_does_not_hit_another_life(server, client):
+    content = server.register(client, device_token="dead")
+    asked = request(client, server, content)
+    server.handle(DISPATCH, asked)
+    rows = "SELECT state, attempt FROM deliveries"
+    wait_until(lambda: server.rows(rows) == [("failed", 1)], timeout=60, what="the token is dead")
+    server.outcomes(client)
+    server.register(
+        client,
+        version=2,
+        installation_id=content.installation_id,
+        access_token=content.access_token,
+        device_token="works",
+    )
+    server.handle(DISPATCH, rewrapped(asked, server))
+    wait_until(lambda: server.rows(rows) == [("delivered", 1)], timeout=60, what="it is taken up again")
+    first, second = (push.notification["notif_id"] for push in server.pushes())
+    assert webhook.take(server.context.pool, body(first, BUSY)) is FeedbackResult.KNOWN
+    assert server.rows("SELECT feedback FROM deliveries") == [(None,)]
+    assert webhook.take(server.context.pool, body(second, BUSY)) is FeedbackResult.NOTED
 
 
 def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
