@@ -1,9 +1,6 @@
 """Redis behind one address: it leads to another after a failover, and the old primary answers on as a replica."""
 
-import contextlib
 import os
-import socket
-import threading
 import time
 
 import pytest
@@ -12,6 +9,7 @@ from structlog.testing import capture_logs
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
+from support.relay import Relay
 from support.rows import IOS
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
@@ -28,50 +26,12 @@ from wakupush.server.delivery.breaker import Breaker
 TOPIC = "/waku/1/0x00000001/rfc26"
 
 
-class Address:
-    """A port of 127.0.0.1 that leads to another, new connections to the one that is set last."""
-
-    def __init__(self, target):
-        self.target = target
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
-        self._sockets = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def close(self):
-        for each in (self._server, *self._sockets):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        for each in (self._server, *self._sockets):
-            each.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                outer, _ = self._server.accept()
-                inner = socket.create_connection(("127.0.0.1", self.target))
-                self._sockets += [outer, inner]
-                for pair in ((outer, inner), (inner, outer)):
-                    self._threads.append(threading.Thread(target=self._pump, args=pair))
-                    self._threads[-1].start()
-
-    def _pump(self, source, target):
-        with contextlib.suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_RDWR)
-
-
 class Pair:
     """Two servers and the address of the primary."""
 
     def __init__(self, first, second):
         self.first, self.second = first, second
-        self.address = Address(first.port)
+        self.address = Relay(first.port)
         self.settings = Settings(redis={"url": f"redis://127.0.0.1:{self.address.port}/0", "timeout": 2})
 
     def fail_over(self):
