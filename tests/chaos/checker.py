@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import pairwise
 from statistics import median
 
-from chaos.evidence import Answered, DeviceId, Evidence, Happened, Pushed, Sample, Stored
+from chaos.case import SLACK, UNREACHED, Case, states, states_at
+from chaos.evidence import DeviceId, Evidence, Happened, Sample, Stored
 from chaos.plan import SUCCESS, Fate, Notified, Sent
+from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
 
@@ -26,12 +27,17 @@ class Kind(StrEnum):
     ANSWERED_WRONGLY = "an answer is not what it has to be"
     ANSWERED_INCONSISTENTLY = "the answers to a message contradict each other"
     UNTRUE = "an answer does not say what became of the notification"
+    FALSE_SUCCESS = "a success left after the notification had failed"
     NOT_PUSHED = "a notification that was taken on never reached the platform"
     PUSHED_WRONGLY = "a notification was pushed that must not be"
     PUSHED_TWICE = "a notification was pushed more often than unknown outcomes explain"
     LEASE_CUT_SHORT = "a delivery was taken from its worker before its lease was over"
+    UNACCOUNTED = "what became of a notification is not recorded, or recorded twice"
+    STARVED = "something waited much longer than a fault explains"
     REGISTRATION_WRONG = "what is stored of a device is not its last registration"
     LEFT_IN_FLIGHT = "something is still to be done although all is quiet"
+    LEFT_OVER = "something is stored that serves nothing any more"
+    ENDED = "a process ended although nobody killed it"
     MEMORY_GREW = "a process needs more memory the longer it runs"
 
 
@@ -48,99 +54,12 @@ class Violation:
         return f"{self.kind.name} {self.subject}: {self.detail}"
 
 
-#: Seconds by which clocks and logs of different processes may differ.
-SLACK = 1.0
 #: A process may need so much more at the end of its time than at its beginning: a factor, and bytes on top.
 GROWTH_FACTOR, GROWTH_BYTES = 1.25, 8 * 2**20
 #: Seconds after its start that a process needs to reach its size, and how long it must have run then to be judged.
 WARM_SECONDS, JUDGED_SECONDS = 20.0, 60.0
-#: The fault during which gorush keeps failures to itself: what failed then reads as delivered.
-LOST_LOG = "gorush loses its log"
-
-
-@dataclass(frozen=True)
-class Case:
-    """Evidence with its indexes."""
-
-    evidence: Evidence
-
-    @cached_property
-    def messages(self) -> dict[str, list[Sent]]:
-        """The envelopes of each application message."""
-        found = defaultdict(list)
-        for sent in self.evidence.sent:
-            found[sent.id].append(sent)
-        return dict(found)
-
-    @cached_property
-    def received(self) -> Counter[str]:
-        """How often each message was handled, by trace id."""
-        return Counter(event.trace_id for event in self.evidence.events if event.kind == "received")
-
-    @cached_property
-    def answers(self) -> dict[str, list[Answered]]:
-        """The answers to each application message."""
-        found = defaultdict(list)
-        for answer in self.evidence.answers:
-            found[answer.id].append(answer)
-        return dict(found)
-
-    @cached_property
-    def pushes(self) -> dict[str, list[Pushed]]:
-        """The attempts of each notification."""
-        found = defaultdict(list)
-        for push in self.evidence.pushes:
-            found[push.delivery_key].append(push)
-        return dict(found)
-
-    @cached_property
-    def deliveries(self) -> dict[tuple[str, str], list[Happened]]:
-        """The events of each delivery, by trace id and installation."""
-        found = defaultdict(list)
-        for event in self.evidence.events:
-            if event.installation:
-                found[event.trace_id, event.installation].append(event)
-        return dict(found)
-
-    def notifications(self) -> Iterator[tuple[list[Sent], int, Notified]]:
-        """Yield each notification that was asked for, with its envelopes and its place in them."""
-        for envelopes in self.messages.values():
-            for position, item in enumerate(envelopes[0].items):
-                yield envelopes, position, item
-
-    def is_handled(self, envelopes: list[Sent]) -> bool:
-        """Say whether one of the envelopes was handled."""
-        return any(self.received[sent.trace_id] for sent in envelopes)
-
-    def events_of(self, envelopes: list[Sent], item: Notified) -> list[Happened]:
-        """Return what happened to a notification."""
-        pseudonym = self.evidence.pseudonyms.get(DeviceId(item.key_hash, item.installation_id), "")
-        return [event for sent in envelopes for event in self.deliveries.get((sent.trace_id, pseudonym), ())]
-
-    def delivered(self, item: Notified) -> list[Pushed]:
-        """Return the attempts of a notification that the platform took."""
-        return [push for push in self.pushes.get(item.delivery_key, ()) if push.outcome == "delivered"]
-
-    def doubled(self, envelopes: list[Sent], item: Notified) -> list[str | None]:
-        """Return for each time that a notification was delivered again the unknown outcome before; None without one."""
-        delivered = sorted(push.at for push in self.delivered(item))
-        events = sorted(self.events_of(envelopes, item), key=lambda event: event.at)
-        unknown = [event for event in events if event.kind == "unknown"]
-        reasons = []
-        for first, second in pairwise(delivered):
-            between = [event for event in unknown if first - SLACK <= event.at <= second + SLACK]
-            reasons.append(between[0].failure if between else None)
-            unknown = [event for event in unknown if event not in between[:1]]
-        return reasons
-
-    def log_lost(self, item: Notified) -> bool:
-        """Say whether gorush kept a failure of a notification to itself: nobody can know then that it failed."""
-        windows = [fault for fault in self.evidence.faults if fault.name == LOST_LOG]
-        return any(
-            fault.began - SLACK <= push.at <= fault.ended + SLACK and push.outcome != "delivered"
-            for push in self.pushes.get(item.delivery_key, ())
-            for fault in windows
-        )
+#: The least part of a lease that its holder has for certain: a lease begins with a transaction, an event shows its end.
+LEASE_SHARE = 0.7
 
 
 def judge(evidence: Evidence) -> list[Violation]:
@@ -150,26 +69,30 @@ def judge(evidence: Evidence) -> list[Violation]:
 
 
 def check_handled(case: Case) -> Iterator[Violation]:
-    """Every envelope is handled, and none twice."""
+    """Every envelope is handled, and none twice; what is in the ledger has events."""
     for sent in {sent.envelope: sent for sent in case.evidence.sent}.values():
-        times = case.received[sent.trace_id]
+        times = len(case.received.get(sent.trace_id, ()))
+        in_ledger = sent.envelope in case.evidence.ledger
         if sent.envelope in case.evidence.quarantined:
             reason = case.evidence.quarantined[sent.envelope]
             yield Violation(Kind.QUARANTINED, sent.trace_id, f"{sent.kind}: {reason}")
-        elif not times:
-            yield Violation(Kind.LOST, sent.trace_id, f"{sent.kind} sent at {sent.at:.3f}")
+        elif not times or not in_ledger:
+            where = "in the ledger without an event" if in_ledger else "not in the ledger, though it has events"
+            how = where if times or in_ledger else f"sent at {sent.at:.3f}"
+            yield Violation(Kind.LOST, sent.trace_id, f"{sent.kind}: {how}")
         elif times > 1:
             yield Violation(Kind.HANDLED_TWICE, sent.trace_id, f"{sent.kind}: {times} times")
 
 
 def check_answered(case: Case) -> Iterator[Violation]:
-    """Every message that was handled is answered."""
+    """Every envelope that was handled is answered, those of the same message each."""
     for id_, envelopes in case.messages.items():
         nobody = envelopes[0].kind == "query" and len(envelopes[0].mortal) == len(envelopes[0].devices)
-        if case.is_handled(envelopes) and id_ not in case.answers and not nobody:
-            yield Violation(
-                Kind.UNANSWERED, envelopes[0].trace_id, f"{envelopes[0].kind} sent at {envelopes[0].at:.3f}"
-            )
+        expected = [sent for sent in case.handled(envelopes) if sent.trace_id not in case.silences]
+        answers = len(case.answers.get(id_, ()))
+        if answers < len(expected) and not nobody:
+            detail = f"{envelopes[0].kind} sent at {envelopes[0].at:.3f}: {answers} answers"
+            yield Violation(Kind.UNANSWERED, envelopes[0].trace_id, f"{detail} to {len(expected)} envelopes")
 
 
 def check_told(case: Case) -> Iterator[Violation]:
@@ -205,20 +128,42 @@ def _wrong(sent: Sent, told: tuple[str, ...], about: tuple[str, ...], *, is_last
 
 
 def check_consistent(case: Case) -> Iterator[Violation]:
-    """All answers to one envelope say the same; another envelope may be answered otherwise, once."""
+    """All answers to one envelope say the same; another envelope may be answered otherwise, once.
+
+    What the answers say of a notification changes only if something happened to it: an error follows a success only
+    after it failed, and a success an error only after it was admitted since.
+    """
     for id_, answers in case.answers.items():
-        envelopes = {sent.envelope for sent in case.messages.get(id_, ())}
+        envelopes = case.messages.get(id_, [])
         different = {answer.told for answer in answers}
         if envelopes and len(different) > len(envelopes):
             said = " | ".join(sorted(",".join(told) for told in different))
             yield Violation(Kind.ANSWERED_INCONSISTENTLY, id_[:16], f"{len(envelopes)} envelopes: {said}")
+    for envelopes, position, item in case.notifications():
+        if len(envelopes) == 1 or case.unregistered.get(case.pseudonym(item)):
+            continue
+        history = case.history(envelopes, item)
+        for (first, one), (second, other) in pairwise(case.reports(envelopes, position)):
+            if (one == SUCCESS) == (other == SUCCESS):
+                continue
+            until = [(it, state) for it, state in zip(history, states(history), strict=True) if it.at <= second + SLACK]
+            admitted = max((it.at for it, _ in until if it.kind == "admitted"), default=0.0)
+            # An error leaves after what it reports.
+            latest = second + SLACK if one == SUCCESS else first
+            failed = max((it.at for it, state in until if state == "failed" and it.at <= latest), default=0.0)
+            if not (failed if one == SUCCESS else admitted > failed):
+                detail = f"{one}, then {other} after {second - first:.1f} s"
+                yield Violation(Kind.ANSWERED_INCONSISTENTLY, item.delivery_key[:16], detail)
 
 
 def check_true(case: Case) -> Iterator[Violation]:
-    """An error means that the device was not reached; success that it was, or that the delivery is kept."""
+    """An error means that the device was not reached; success that it was, or that the delivery is kept.
+
+    A success that leaves after the delivery ended otherwise is false, whatever a later envelope is told.
+    """
     for envelopes, position, item in case.notifications():
-        answers = case.answers.get(envelopes[0].id, ())
-        told = {answer.told[position] for answer in answers if len(answer.told) == len(envelopes[0].items)}
+        reports = case.reports(envelopes, position)
+        told = {report for _, report in reports}
         delivered = case.delivered(item)
         if told and SUCCESS not in told and delivered:
             yield Violation(Kind.UNTRUE, item.delivery_key[:16], f"{' and '.join(sorted(told))}, but it was delivered")
@@ -227,6 +172,13 @@ def check_true(case: Case) -> Iterator[Violation]:
             state = kept.state if kept else "gone"
             if state not in {"pending", "posting", "dead_letter"}:
                 yield Violation(Kind.UNTRUE, item.delivery_key[:16], f"SUCCESS, but the delivery is {state}")
+        history = case.history(envelopes, item)
+        for at, report in reports:
+            possible = states_at(history, at)
+            if report == SUCCESS and possible and possible <= UNREACHED:
+                ended = max(event.at for event in history if event.at <= at)
+                detail = f"the success left {at - ended:.1f} s after the delivery was {' or '.join(sorted(possible))}"
+                yield Violation(Kind.FALSE_SUCCESS, item.delivery_key[:16], detail)
 
 
 def check_pushed(case: Case) -> Iterator[Violation]:
@@ -237,7 +189,7 @@ def check_pushed(case: Case) -> Iterator[Violation]:
         delivered = case.delivered(item)
         if item.fate in {Fate.NEVER, Fate.KEPT} and delivered:
             yield Violation(Kind.PUSHED_WRONGLY, item.delivery_key[:16], f"its fate is {item.fate}")
-        if item.fate is Fate.MUST and not delivered and case.is_handled(envelopes) and not case.log_lost(item):
+        if item.fate is Fate.MUST and not delivered and case.handled(envelopes) and not case.log_lost(item):
             kept = case.evidence.deliveries.get(item.delivery_key)
             attempts = len(case.pushes.get(item.delivery_key, ()))
             yield Violation(
@@ -248,26 +200,86 @@ def check_pushed(case: Case) -> Iterator[Violation]:
 
 
 def check_pushed_once(case: Case) -> Iterator[Violation]:
-    """A notification is pushed again only after an outcome that was recorded as unknown."""
+    """A notification is pushed again only after an outcome that was recorded as unknown, and that a fault explains."""
     for envelopes, _, item in case.notifications():
         reasons = case.doubled(envelopes, item)
         if None in reasons:
-            detail = f"delivered {len(reasons) + 1} times, unknown outcomes in between: {reasons}"
+            unknown = [
+                f"{event.failure} at {event.at:.1f} by {event.pid}"
+                for event in case.history(envelopes, item)
+                if event.kind == "unknown"
+            ]
+            detail = (
+                f"delivered {len(reasons) + 1} times, explained: {reasons}, unknown: {', '.join(unknown) or 'none'}"
+            )
             yield Violation(Kind.PUSHED_TWICE, item.delivery_key[:16], detail)
 
 
 def check_leases(case: Case) -> Iterator[Violation]:
-    """A first attempt that lost its lease had it for the time of a lease."""
+    """An attempt that lost its lease had it for the time of a lease, since what happened to the delivery before."""
     for envelopes, _, item in case.notifications():
-        began = None
-        for event in sorted(case.events_of(envelopes, item), key=lambda event: event.at):
-            if event.kind == "admitted":
-                began = event.at
-            elif event.kind == "unknown" and event.failure == "lease_lost" and event.attempt == 1 and began is not None:
-                held = event.at - began
-                if held < case.evidence.lease - SLACK:
-                    detail = f"lost after {held:.1f} s of {case.evidence.lease:g} s"
+        for before, event in pairwise(case.history(envelopes, item)):
+            if event.failure == Failure.LEASE_LOST.label and event.kind == "unknown":
+                held = event.at - before.at
+                if held < case.evidence.lease * LEASE_SHARE:
+                    detail = f"attempt {event.attempt} lost after {held:.1f} s of {case.evidence.lease:g} s"
                     yield Violation(Kind.LEASE_CUT_SHORT, item.delivery_key[:16], detail)
+
+
+def check_accounted(case: Case) -> Iterator[Violation]:
+    """Each notification of a request that was handled is recorded in exactly one place.
+
+    That is the row of its delivery, whose state is that of its last event; or the event of an admission whose row went
+    when the device unregistered; or the count of those that the request had refused or filtered.
+    """
+    for envelopes in case.messages.values():
+        handled = case.handled(envelopes)
+        if not envelopes[0].items or not handled:
+            continue
+        admitted = 0
+        for item in envelopes[0].items:
+            history = case.history(envelopes, item)
+            admitted += any(event.kind == "admitted" for event in history)
+            if detail := _misrecorded(case, item, history):
+                yield Violation(Kind.UNACCOUNTED, item.delivery_key[:16], detail)
+        rest = len(envelopes[0].items) - admitted
+        withheld = [case.withheld[sent.trace_id] for sent in handled]
+        is_silent = any(sent.trace_id in case.silences for sent in handled)
+        # Of several envelopes one may have been refused what another one admitted.
+        if not is_silent and (max(withheld) < rest or (len(handled) == 1 and withheld[0] > rest)):
+            detail = f"{len(envelopes[0].items)} items: {admitted} admitted, {withheld} refused or filtered"
+            yield Violation(Kind.UNACCOUNTED, envelopes[0].trace_id, detail)
+
+
+def _misrecorded(case: Case, item: Notified, history: list[Happened]) -> str:
+    """Return how the row of a delivery contradicts its events; nothing if it does not."""
+    row = case.evidence.deliveries.get(item.delivery_key)
+    if row is None:
+        gone = case.unregistered.get(case.pseudonym(item), ())
+        is_gone = not history or any(at >= history[0].at - SLACK for at in gone)
+        return "" if is_gone else "it was admitted, and there is no row of it"
+    if not history:
+        return f"its row is {row.state}, and it has no events"
+    state = "open" if row.state in {"pending", "posting"} else row.state
+    # Transactions of the same moment may be numbered otherwise than they were committed.
+    last = states_at(history, history[-1].at)
+    return "" if state in last else f"its row is {row.state}, and its last event says {states(history)[-1]}"
+
+
+def check_waits(case: Case) -> Iterator[Violation]:
+    """Nothing that is due waits much longer than the faults meanwhile."""
+    for sent in {sent.envelope: sent for sent in case.evidence.sent}.values():
+        handled = min(case.received.get(sent.trace_id, ()), default=sent.at)
+        if handled - sent.at > case.longest_fault(sent.at, handled) + case.evidence.message_patience:
+            yield Violation(Kind.STARVED, sent.trace_id, f"{sent.kind} was handled after {handled - sent.at:.0f} s")
+    for envelopes, _, item in case.notifications():
+        history = case.history(envelopes, item)
+        for (one, other), state in zip(pairwise(history), states(history), strict=False):
+            waited = other.at - one.at
+            patience = case.longest_fault(one.at, other.at) + case.evidence.delivery_patience
+            if state == "open" and waited > patience:
+                detail = f"{waited:.0f} s from {one.kind} ({one.failure}) to {other.kind} ({other.failure})"
+                yield Violation(Kind.STARVED, item.delivery_key[:16], detail)
 
 
 def check_registrations(case: Case) -> Iterator[Violation]:
@@ -340,6 +352,20 @@ def check_in_flight(case: Case) -> Iterator[Violation]:
             yield Violation(Kind.LEFT_IN_FLIGHT, name, str(count))
 
 
+def check_leftovers(case: Case) -> Iterator[Violation]:
+    """Nothing is stored that serves nothing any more."""
+    for name, count in case.evidence.leftovers.items():
+        if count:
+            yield Violation(Kind.LEFT_OVER, name, str(count))
+
+
+def check_processes(case: Case) -> Iterator[Violation]:
+    """No process ends by itself."""
+    for name, count in case.evidence.died.items():
+        if count:
+            yield Violation(Kind.ENDED, name, f"{count} times")
+
+
 def check_memory(case: Case) -> Iterator[Violation]:
     """No process that ran long enough needs much more at the end than at the beginning."""
     runs: dict[tuple[str, int], list[Sample]] = defaultdict(list)
@@ -366,7 +392,11 @@ CHECKS: tuple[Callable[[Case], Iterator[Violation]], ...] = (
     check_pushed,
     check_pushed_once,
     check_leases,
+    check_accounted,
+    check_waits,
     check_registrations,
     check_in_flight,
+    check_leftovers,
+    check_processes,
     check_memory,
 )

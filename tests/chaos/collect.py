@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 import httpx2
 import psutil
 from psycopg import Connection
+from redis import Redis
 
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
 from chaos.faults import server_processes
@@ -104,12 +105,18 @@ def pushes(stack: Stack) -> tuple[Pushed, ...]:
 
 
 def events(connection: Connection) -> tuple[Happened, ...]:
-    """Return the delivery events."""
+    """Return the delivery events, in the order in which they were committed.
+
+    Their times are those of the commits where Postgres keeps them; else the workers' clocks count.
+    """
+    tracks = connection.execute("SHOW track_commit_timestamp").fetchone() == ("on",)
+    time_ = "coalesce(pg_xact_commit_timestamp(transaction_id::xid), time)" if tracks else "time"
     rows = connection.execute(
-        "SELECT kind, trace_id, extract(epoch FROM time)::float8, failure, attempt,"
-        " encode(installation_pseudonym, 'hex') FROM delivery_history"
+        f"SELECT kind, trace_id, extract(epoch FROM {time_})::float8 AS at, failure, attempt,"
+        " encode(installation_pseudonym, 'hex'), count, split_part(worker, ':', 2)::integer"
+        " FROM delivery_history ORDER BY at, id, step"
     )
-    names = ("kind", "trace_id", "at", "failure", "attempt", "installation")
+    names = ("kind", "trace_id", "at", "failure", "attempt", "installation", "count", "pid")
     return tuple(Happened(**dict(zip(names, row, strict=True))) for row in rows)
 
 
@@ -176,6 +183,12 @@ def quarantined(connection: Connection) -> dict[str, str]:
     return dict(rows.fetchall())
 
 
+def _redis(stack: Stack) -> Redis:
+    group = "WAKUPUSH_REDIS__"
+    given = {name.removeprefix(group).lower(): it for name, it in stack.environment.items() if name.startswith(group)}
+    return open_redis(RedisSettings(**given))
+
+
 def handled(connection: Connection) -> set[str]:
     """Return the envelopes in the ledger."""
     return {row[0] for row in connection.execute("SELECT encode(message_hash, 'hex') FROM ledger")}
@@ -189,15 +202,46 @@ def in_flight(stack: Stack, connection: Connection) -> dict[str, int]:
             ("deliveries pending", "deliveries WHERE state = 'pending'"),
             ("deliveries posting", "deliveries WHERE state = 'posting'"),
             ("answers in the outbox", "answers"),
+            ("queries that wait", "waiting_queries"),
         )
     }
-    group = "WAKUPUSH_REDIS__"
-    given = {name.removeprefix(group).lower(): it for name, it in stack.environment.items() if name.startswith(group)}
-    with open_redis(RedisSettings(**given)) as redis:
+    with _redis(stack) as redis:
         for queue in QUEUES:
             counts[f"tasks in {queue}"] = redis.llen(queue)
         counts["unacknowledged tasks"] = redis.hlen("unacked")
     return counts
+
+
+#: Tables whose rows serve something when all is quiet: what is registered, what was handled, and for how long that is
+#: remembered. Of every other table nothing may be left.
+LASTING_TABLES = frozenset(
+    {
+        *("admitted_requests", "app_token_trials", "deliveries", "delivery_events", "ledger", "query_topics"),
+        *("registrations", "schema_migrations", "token_trials", "watermarks"),
+    }
+)
+#: What the keys in Redis begin with that have no end: the topics that are listened to, and Celery's own.
+LASTING_KEYS = ("wakupush:watched:", "_kombu.binding", "unacked_mutex")
+
+
+def leftovers(stack: Stack, connection: Connection) -> dict[str, int]:
+    """Return how much is stored that serves nothing when all is quiet: of each table, and in Redis without an end."""
+    tables = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
+        " AND NOT relispartition ORDER BY relname"
+    )
+    counts = {
+        name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+        for (name,) in tables
+        if name not in LASTING_TABLES
+    }
+    with _redis(stack) as redis:
+        endless = Counter(
+            key.decode(errors="replace").split("-")[0]
+            for key in redis.scan_iter(count=1000)
+            if redis.ttl(key) == -1 and not key.decode(errors="replace").startswith(LASTING_KEYS)
+        )
+    return counts | {f"{name} in Redis": count for name, count in endless.items()}
 
 
 def healed(stack: Stack) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -48,12 +49,16 @@ class Happened:
 
     kind: str
     trace_id: str
-    #: In seconds since the epoch.
+    #: When it was committed, in seconds since the epoch by the clock of Postgres: those of workers may jump.
     at: float
     failure: str | None = None
     attempt: int | None = None
     #: Pseudonym, hex.
     installation: str | None = None
+    #: Notifications of the message that it stands for.
+    count: int = 1
+    #: Of the process that wrote it.
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,10 @@ class Window:
     ended: float
     #: Processes that got a SIGKILL.
     kills: int = 0
+    #: The part that it concerned.
+    part: str = ""
+    #: Processes of the server that were killed, or stood still.
+    pids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +125,10 @@ class Evidence:
     deliveries: Mapping[str, Kept] = field(default_factory=dict)
     #: What is left to be done when all is quiet, by its name.
     in_flight: Mapping[str, int] = field(default_factory=dict)
+    #: What is stored when all is quiet and serves nothing any more, by the name of its table or key.
+    leftovers: Mapping[str, int] = field(default_factory=dict)
+    #: The envelopes in the ledger.
+    ledger: AbstractSet[str] = frozenset()
     #: Messages put aside, by their envelope.
     quarantined: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Window, ...] = ()
@@ -126,3 +139,6 @@ class Evidence:
     healed: int = 0
     #: Seconds that a lease lasts.
     lease: float = 120.0
+    #: Seconds after the longest fault within which a message is handled, and a delivery attempted again.
+    message_patience: float = 300.0
+    delivery_patience: float = 300.0

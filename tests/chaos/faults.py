@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,18 +15,25 @@ from threading import Event, Lock, Thread
 
 import httpx2
 import psutil
+import psycopg
+from psycopg.conninfo import make_conninfo
 from redis import Redis
 
-from chaos.checker import LOST_LOG
+from chaos.case import LOST_LOG
 from chaos.evidence import Window
-from wakupush.devnet.demo.stack import Stack
+from chaos.stack import ChaosStack
 from wakupush.devnet.parts.processes import Process, StartFailedError, wait_until
 from wakupush.model.queues import QUEUES
+from wakupush.model.roles import Role
 
-#: A fault at work: what it begins, it ends.
-Work = Callable[[Stack, Random], AbstractContextManager[None]]
+#: A fault at work: what it begins, it ends. It yields the processes of the server that it kills or stops for a while.
+Work = Callable[[ChaosStack, Random], AbstractContextManager[Iterable[int]]]
 
 
+#: Seconds by which a clock is set.
+JUMPS = (-45.0, -10.0, 10.0, 45.0)
+#: Files of Postgres' log that are filled: more than it keeps for later.
+FULL_SEGMENTS = 8
 #: The part of the connections that are cut at a time.
 CUT = 0.4
 
@@ -69,56 +76,60 @@ def _start(process: Process) -> None:
 
 
 @contextmanager
-def _killed(part: str, stack: Stack, _: Random) -> Iterator[None]:
+def _killed(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Postgres, Redis, the node or gorush."""
     process: Process = getattr(stack, part)
     process.kill()
     try:
-        yield
+        yield ()
     finally:
         _start(process)
 
 
 @contextmanager
-def _process_killed(name: str, stack: Stack, _: Random) -> Iterator[None]:
+def _process_killed(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
     """A process of the server, which waits by itself for what it needs when it starts again."""
-    server_processes(stack)[name].kill()
+    process = server_processes(stack)[name]
+    pids = [process.pid, *(child.pid for child in _children(process, random))] if process.pid else []
+    process.kill()
     try:
-        yield
+        yield pids
     finally:
         server_processes(stack)[name].launch()
 
 
 @contextmanager
-def _child_killed(name: str, stack: Stack, random: Random) -> Iterator[None]:
+def _child_killed(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
     """One process of a pool, which the pool replaces."""
-    with suppress(psutil.NoSuchProcess, IndexError):
-        _children(server_processes(stack)[name], random)[0].kill()
-    yield
+    children = _children(server_processes(stack)[name], random)[:1]
+    with suppress(psutil.NoSuchProcess):
+        for child in children:
+            child.kill()
+    yield [child.pid for child in children]
 
 
 @contextmanager
-def _stalled(name: str, stack: Stack, _: Random) -> Iterator[None]:
+def _stalled(name: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """A process that stands still, as on a machine that swaps."""
     pid = (server_processes(stack) | {"redis": stack.redis})[name].pid
     if pid is not None:
         os.kill(pid, signal.SIGSTOP)
     try:
-        yield
+        yield [pid] if pid is not None else []
     finally:
         if pid is not None:
             os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
-def _child_stalled(name: str, stack: Stack, random: Random) -> Iterator[None]:
+def _child_stalled(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
     """A process of a pool that stands still."""
     children = _children(server_processes(stack)[name], random)[:1]
     with suppress(psutil.NoSuchProcess):
         for child in children:
             child.suspend()
     try:
-        yield
+        yield [child.pid for child in children]
     finally:
         with suppress(psutil.NoSuchProcess):
             for child in children:
@@ -126,14 +137,14 @@ def _child_stalled(name: str, stack: Stack, random: Random) -> Iterator[None]:
 
 
 @contextmanager
-def _redis_wiped(stack: Stack, _: Random) -> Iterator[None]:
+def _redis_wiped(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     with Redis.from_url(stack.redis_url) as redis:
         redis.flushall()
-    yield
+    yield ()
 
 
 @contextmanager
-def _connections_cut(stack: Stack, random: Random) -> Iterator[None]:
+def _connections_cut(stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
     """Connections to Redis end in the midst of what is under way, while others of the same process stay."""
     over = Event()
 
@@ -147,32 +158,32 @@ def _connections_cut(stack: Stack, random: Random) -> Iterator[None]:
     thread = Thread(target=cut)
     thread.start()
     try:
-        yield
+        yield ()
     finally:
         over.set()
         thread.join()
 
 
 @contextmanager
-def _node_forgets(stack: Stack, _: Random) -> Iterator[None]:
+def _node_forgets(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Subscriptions and unread messages are gone, as after a restart that nobody noticed."""
     httpx2.post(f"{stack.node_url}/dev/restart", trust_env=False).raise_for_status()
-    yield
+    yield ()
 
 
 @contextmanager
-def _spoiled(part: str, fields: dict[str, object], stack: Stack, _: Random) -> Iterator[None]:
+def _spoiled(part: str, fields: dict[str, object], stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Requests to the node or to gorush go wrong."""
     url = f"{getattr(stack, f'{part}_url')}/dev/faults"
     httpx2.post(url, json=fields, trust_env=False).raise_for_status()
     try:
-        yield
+        yield ()
     finally:
         httpx2.delete(url, trust_env=False).raise_for_status()
 
 
 @contextmanager
-def _rolling_restart(stack: Stack, _: Random) -> Iterator[None]:
+def _rolling_restart(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Every process is replaced as an orchestrator does it: the new one is there before the old one is asked to end."""
     for queue in QUEUES:
         old, new = stack.workers[queue], stack.worker(queue, concurrency=stack.concurrency)
@@ -185,10 +196,114 @@ def _rolling_restart(stack: Stack, _: Random) -> Iterator[None]:
         if name not in QUEUES:
             process.stop()
             process.launch()
-    yield
+    yield ()
 
 
-def server_processes(stack: Stack) -> dict[str, Process]:
+@contextmanager
+def _stopped_and_killed(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
+    """A process of the server that is asked to end, and killed before it is done: its grace was too short."""
+    process = server_processes(stack)[name]
+    pids = [process.pid, *(child.pid for child in _children(process, random))] if process.pid else []
+    if process.pid:
+        os.kill(process.pid, signal.SIGTERM)
+        time.sleep(random.uniform(0.05, 1.5))
+    process.kill()
+    try:
+        yield pids
+    finally:
+        server_processes(stack)[name].launch()
+
+
+@contextmanager
+def _clock_jumps(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
+    """The clock of a process is set, and set right again."""
+    stack.set_clock(name, random.choice(JUMPS))
+    try:
+        yield ()
+    finally:
+        stack.set_clock(name, 0.0)
+
+
+@contextmanager
+def _cut_off(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """Nothing reaches a part: connections end, and new ones are refused."""
+    relay = stack.relays[part]
+    relay.cut()
+    try:
+        yield ()
+    finally:
+        relay.mend()
+
+
+@contextmanager
+def _far_away(part: str, seconds: float, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """Whatever goes to a part, or comes from it, takes its time."""
+    relay = stack.relays[part]
+    relay.delay = seconds
+    try:
+        yield ()
+    finally:
+        relay.mend()
+
+
+@contextmanager
+def _swallowed(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """Connections carry nothing any more, and nobody is told; those that were open never do again."""
+    relay = stack.relays[part]
+    relay.swallow()
+    try:
+        yield ()
+    finally:
+        relay.mend()
+
+
+@contextmanager
+def _data_disk_full(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """No table of Postgres can grow."""
+    stack.disks["data"].fill()
+    try:
+        yield ()
+    finally:
+        stack.disks["data"].make_room()
+
+
+@contextmanager
+def _wal_disk_full(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """Postgres stops, as it cannot write its log, and does not come back before there is room."""
+    stack.disks["wal"].fill()
+    with suppress(psycopg.OperationalError), stack.connect() as connection:
+        for _ in range(FULL_SEGMENTS):
+            connection.execute("SELECT pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()")
+    try:
+        yield ()
+    finally:
+        stack.disks["wal"].make_room()
+        stack.postgres.kill()
+        _start(stack.postgres)
+
+
+@contextmanager
+def _connections_used_up(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """Postgres takes no further connection of those who are no superusers."""
+    with ExitStack() as connections:
+        with suppress(psycopg.OperationalError):
+            while True:
+                dsn = make_conninfo(stack.postgres_dsn, user=Role.EXPORTER)
+                connections.enter_context(psycopg.connect(dsn, connect_timeout=5))
+        yield ()
+
+
+@contextmanager
+def _doubled(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """A second beat and a second reconcile run beside the first, as for a while after a lease was lost."""
+    with ExitStack() as more:
+        for process in stack.second_processes():
+            process.launch()
+            more.callback(process.stop)
+        yield ()
+
+
+def server_processes(stack: ChaosStack) -> dict[str, Process]:
     """Return the processes of the server itself by their names; they may be replaced at any time."""
     parts = {"beat": stack.beat, "feedback": stack.feedback, "ingest": stack.ingest, "reconcile": stack.reconcile}
     return stack.workers | parts
@@ -203,6 +318,7 @@ def _children(process: Process, random: Random) -> list[psutil.Process]:
     return children
 
 
+_STORE = {"path": "/store", "method": "GET"}
 _PUSH = {"path": "/api/push"}
 _RELAY = {"path": "/relay"}
 
@@ -215,9 +331,18 @@ def _node(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
     return Fault(name, "node", partial(_spoiled, "node", _RELAY | fields), lasts)
 
 
+def _store(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
+    return Fault(name, "node", partial(_spoiled, "node", _STORE | fields), lasts)
+
+
 #: Seconds of faults that begin when the mixed ones do.
 LONG = 120.0
 
+#: Those that need disks of their own.
+DISK_FAULTS: tuple[Fault, ...] = (
+    Fault("Postgres has no room for data", "postgres", _data_disk_full, (3, 8)),
+    Fault("Postgres has no room for its log", "postgres", _wal_disk_full, (2, 6), kills=1),
+)
 FAULTS: tuple[Fault, ...] = (
     *(
         fault
@@ -226,8 +351,12 @@ FAULTS: tuple[Fault, ...] = (
             Fault(f"worker {queue} is killed", queue, partial(_process_killed, queue), (0, 5), kills=1, weight=3),
             Fault(f"a child of {queue} is killed", queue, partial(_child_killed, queue), (1, 2), kills=1, weight=3),
             Fault(f"a child of {queue} stalls", queue, partial(_child_stalled, queue), (2, 8)),
+            Fault(f"worker {queue} is stopped and killed", queue, partial(_stopped_and_killed, queue), (0, 4), kills=1),
+            Fault(f"the clock of {queue} jumps", f"{queue}'s clock", partial(_clock_jumps, f"worker-{queue}"), (4, 10)),
         )
     ),
+    Fault("the clock of beat jumps", "beat's clock", partial(_clock_jumps, "beat"), (4, 10)),
+    Fault("there are two beats and two reconciles", "second processes", _doubled, (8, 20)),
     Fault("a child of dispatch outlives its lease", "dispatch", partial(_child_stalled, "dispatch"), (45, 50)),
     Fault("ingest is killed", "ingest", partial(_process_killed, "ingest"), (0, 4), kills=1, weight=3),
     Fault("ingest stalls and the node's cache overflows", "ingest", partial(_stalled, "ingest"), (3, 6)),
@@ -238,7 +367,12 @@ FAULTS: tuple[Fault, ...] = (
     Fault("Redis stalls", "redis", partial(_stalled, "redis"), (2, 8)),
     Fault("connections to Redis are cut", "redis", _connections_cut, (3, 8), weight=2),
     Fault("Redis is wiped", "redis", _redis_wiped, (0.5, 1), weight=2),
+    Fault("Redis does not hear what it is sent", "redis", partial(_swallowed, "redis"), (2, 6)),
     Fault("Postgres is killed", "postgres", partial(_killed, "postgres"), (0, 5), kills=1, weight=3),
+    Fault("Postgres is cut off", "postgres", partial(_cut_off, "postgres"), (2, 8)),
+    Fault("Postgres is far away", "postgres", partial(_far_away, "postgres", 0.15), (3, 8)),
+    *DISK_FAULTS,
+    Fault("Postgres' connections are used up", "postgres", _connections_used_up, (3, 8)),
     Fault("the node is killed", "node", partial(_killed, "node"), (0, 5), kills=1, weight=2),
     Fault("the node forgets its subscriptions", "node", _node_forgets, (0.5, 1)),
     _node("the node is slow", (2, 6), kind="delay", seconds=0.4),
@@ -246,6 +380,8 @@ FAULTS: tuple[Fault, ...] = (
     _node("the node refuses every other message", (2, 6), kind="status", status=500, method="POST", every=2),
     _node("the node takes messages and answers 500", (1, 4), kind="status", status=500, method="POST", handled=True),
     _node("the node cuts what it hands out", (0.5, 2), kind="close", method="GET", times=4),
+    _store("every other page of the Store is cut", (3, 8), kind="close", every=2),
+    _store("some pages of the Store are errors", (3, 8), kind="status", status=500, every=3),
     Fault("gorush is killed", "gorush", partial(_killed, "gorush"), (0, 5), kills=1, weight=3),
     _gorush("gorush hangs, its queue full", (2, 6), kind="hang"),
     _gorush("gorush takes pushes and hangs", (1, 3), kind="hang", handled=True),
@@ -255,12 +391,16 @@ FAULTS: tuple[Fault, ...] = (
     _gorush("gorush answers 429", (2, 6), kind="status", status=429),
     _gorush("gorush closes in mid answer", (1, 3), kind="close"),
     _gorush("gorush answers half of its JSON", (1, 3), kind="garbage"),
+    Fault("gorush is cut off", "gorush", partial(_cut_off, "gorush"), (2, 6)),
+    Fault("gorush does not hear what it is sent", "gorush", partial(_swallowed, "gorush"), (2, 6)),
     _gorush(LOST_LOG, (2, 5), kind="drop_logs"),
     Fault("gorush is down for minutes", "gorush", partial(_killed, "gorush"), (LONG, 150), kills=1),
     Fault("everything is restarted in turn", "rollout", _rolling_restart, (0, 1)),
 )
 #: A rolling restart meets every process of the server.
 _PARTS_OF_ROLLOUT = (*QUEUES, "beat", "feedback", "ingest", "reconcile", "rollout")
+#: The part of a run in which faults happen alone.
+ALONE = 2 / 3
 #: Seconds that a part has to itself after a fault, before the next one.
 REST = 2.0
 #: Seconds without any fault before several happen at once: what the server does when nothing ails it.
@@ -275,7 +415,7 @@ def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause
         faults: to choose from.
         seconds: when the last one is over at the latest, as far as we decide.
         pause: mean time in seconds between the beginnings of two that are mixed.
-        alone: whether each happens alone first, as far as half of the time lets it, and none for a while after that.
+        alone: whether each happens alone first, as far as two thirds of the time let it, and none for a while after that.
             Long ones begin together with the mixed ones.
     """
     planned: list[Planned] = []
@@ -283,7 +423,7 @@ def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause
     short = [fault for fault in faults if fault.seconds[0] < LONG]
     for fault in random.sample(short, len(short)) if alone else ():
         lasts = random.uniform(*fault.seconds)
-        if now + lasts > seconds / 2 and planned:
+        if now + lasts > seconds * ALONE and planned:
             continue
         planned.append(Planned(now, fault, lasts, random.getrandbits(32)))
         now += lasts + REST
@@ -313,7 +453,7 @@ def _parts(fault: Fault) -> tuple[str, ...]:
 class Havoc:
     """Lets faults happen to a stack, several at the same time but never two to the same part."""
 
-    stack: Stack
+    stack: ChaosStack
     #: Is told how a process ended by itself, and what it wrote last.
     say: Callable[[str], None] = lambda _: None
     windows: list[Window] = field(default_factory=list)
@@ -329,10 +469,18 @@ class Havoc:
             for part in sorted(_parts(planned.fault)):
                 held.enter_context(self._locks[part])
             began = time.time()
-            with planned.fault.work(self.stack, Random(planned.seed)):
+            with planned.fault.work(self.stack, Random(planned.seed)) as pids:
                 time.sleep(planned.seconds)
+            fault = planned.fault
             self.windows.append(
-                Window(name=planned.fault.name, began=began, ended=time.time(), kills=planned.fault.kills)
+                Window(
+                    name=fault.name,
+                    began=began,
+                    ended=time.time(),
+                    kills=fault.kills,
+                    part=fault.part,
+                    pids=frozenset(pids),
+                )
             )
 
     def supervise(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from chaos.checker import Case
+from chaos.case import Case
 from chaos.evidence import Window
 
 if TYPE_CHECKING:

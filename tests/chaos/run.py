@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -22,11 +22,13 @@ from rich.console import Console
 from chaos import collect, figures
 from chaos.checker import Violation, judge
 from chaos.evidence import Evidence, Sample
-from chaos.faults import FAULTS, Fault, Havoc, Planned, schedule, server_processes
+from chaos.faults import DISK_FAULTS, FAULTS, Fault, Havoc, Planned, schedule, server_processes
 from chaos.real_nodes import FAULTS_OF_REAL_NODES, RealNodes, real_nodes
+from chaos.stack import ChaosStack
 from chaos.traffic import PYTHONPATH, Traffic, ended_well
-from wakupush.devnet.demo.stack import External, Stack
+from wakupush.devnet.demo.stack import External
 from wakupush.devnet.parts.processes import WaitTimeoutError
+from wakupush.redis.celery_app import VISIBILITY_TIMEOUT_SECONDS
 
 #: What the server is told in every run: waits that fit into the time of a run.
 SETTINGS = {
@@ -49,6 +51,8 @@ SETTINGS = {
 CLOCKS = (-20.0, 20.0)
 #: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.
 ARCHIVE_WINDOW = 120
+#: Seconds that what comes back may wait behind others.
+QUEUE_SECONDS = 60.0
 #: Unread messages that the node keeps, few enough to overflow; nwaku's own default is 50.
 CACHE_CAPACITY = 30
 
@@ -107,33 +111,36 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
     directory.mkdir(exist_ok=True)
     with ExitStack() as started:
         nodes = started.enter_context(real_nodes(directory)) if options.real_nodes else None
-        settings = SETTINGS | options.settings | {"CHAOS_CLOCK": str(options.clock)}
+        settings = SETTINGS | options.settings
         if nodes:
             # What is relayed while the server's node is dead, the Store of its peer has.
             settings["WAKUPUSH_RECONCILE__STORES"] = json.dumps([nodes.server.url, nodes.clients.url])
-        stack = Stack(
+        stack = ChaosStack(
             directory,
-            fsync=False,
             external=External(waku_url=nodes.server.url if nodes else None),
             concurrency=options.concurrency,
             settings=settings,
             worker_module=options.worker_module,
-            ingest_module="chaos.wrong_clock",
             node_options=(
                 *("--archive-window", str(ARCHIVE_WINDOW), "--archive-file", str(directory / "archive.sqlite")),
                 *("--cache-capacity", str(CACHE_CAPACITY), "--log-file", str(directory / "waku.jsonl")),
             ),
             gorush_options=("--log-file", str(directory / "gorush.jsonl")),
         )
+        for name in ("ingest-live", "ingest-reconcile"):
+            stack.set_clock(name, options.clock)
         if nodes:
             stack.node = nodes.server
         started.enter_context(stack)
+        if not stack.disks:
+            say("only root may mount disks: none is full in this run")
+            options = replace(options, faults=tuple(fault for fault in options.faults if fault not in DISK_FAULTS))
         return _Run(options, stack, say, nodes).run()
 
 
 class _Run:
     def __init__(
-        self, options: Options, stack: Stack, say: Callable[[str], None], nodes: RealNodes | None = None
+        self, options: Options, stack: ChaosStack, say: Callable[[str], None], nodes: RealNodes | None = None
     ) -> None:
         self._options = options
         self._stack = stack
@@ -218,8 +225,25 @@ class _Run:
             faults=tuple(self._havoc.windows),
             memory=tuple(self._memory),
             died=dict(self._havoc.died),
-            lease=float((SETTINGS | self._options.settings)["WAKUPUSH_DELIVERY__LEASE"]),
+            **_patience(SETTINGS | self._options.settings),
         )
+
+
+def _patience(settings: dict[str, str]) -> dict[str, float]:
+    """Return the seconds of a lease, and those after a fault within which what it held up goes on.
+
+    A message comes back by the broker or by reconcile, whichever is sooner. A delivery is claimed again when its lease
+    and its claim are over; then it stands behind those that came before it.
+    """
+    lease, claim, longest_wait = (
+        float(settings[f"WAKUPUSH_DELIVERY__{name}"]) for name in ("LEASE", "CLAIM", "MAX_WAIT")
+    )
+    claimed = float(settings["WAKUPUSH_INGEST__CLAIM_TTL"])
+    return {
+        "lease": lease,
+        "message_patience": VISIBILITY_TIMEOUT_SECONDS + claimed + QUEUE_SECONDS,
+        "delivery_patience": lease + claim + longest_wait + QUEUE_SECONDS,
+    }
 
 
 def schedule_of(options: Options) -> list[Planned]:
@@ -244,7 +268,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", default=secrets.token_hex(4))
     parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--minutes", type=float, default=9.0, help="for which faults happen")
+    parser.add_argument("--minutes", type=float, default=12.0, help="for which faults happen")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--real-nodes", action="store_true", help="by the nwaku that WAKUPUSH_TEST_NWAKU names")
     parser.add_argument("--keep", type=Path, help="work in this directory, and keep it")

@@ -56,6 +56,6 @@ def test_faults_of_one_part_never_overlap() -> None:
 
 def test_full_run_plans_every_fault() -> None:
     for seed in range(5):
-        planned = schedule(Random(seed), FAULTS, 540, pause=2.5, alone=True)
+        planned = schedule(Random(seed), FAULTS, 720, pause=2.5, alone=True)
         assert {each.fault for each in planned} == set(FAULTS)
         assert sum(each.fault.kills for each in planned) >= 50

@@ -109,6 +109,8 @@ class Traffic:
                 registrations=collect.registrations(stack, connection, sent),
                 deliveries=collect.deliveries(connection),
                 in_flight=collect.in_flight(stack, connection),
+                leftovers=collect.leftovers(stack, connection),
+                ledger=collect.handled(connection),
                 quarantined=collect.quarantined(connection),
                 healed=collect.healed(stack),
                 **known,

@@ -1,16 +1,11 @@
-"""`python -m chaos.wrong_clock`: wakupush on a machine whose clock is wrong by CHAOS_CLOCK seconds.
-
-What asks the system for the time by other ways than `time.time` is told the right one: of ingest that is nothing.
-"""
+"""`python -m chaos.wrong_clock`: the module that CHAOS_MODULE names, on a machine whose clock is wrong."""
 
 import os
-import time
+import runpy
 
-_right = time.time
-_offset = float(os.environ["CHAOS_CLOCK"])
-time.time = lambda: _right() + _offset
-
-from wakupush.cli import main  # noqa: E402 - after the clock is set
+from chaos import clock
 
 if __name__ == "__main__":
-    main()
+    # Before anything else asks for the time.
+    clock.begin()
+    runpy.run_module(os.environ["CHAOS_MODULE"], run_name="__main__", alter_sys=True)
