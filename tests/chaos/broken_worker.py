@@ -1,14 +1,19 @@
 """`python -m chaos.broken_worker`: wakupush without one of its nets, as CHAOS_BREAK says. The checker has to notice."""
 
 import os
+import time
 from collections.abc import Callable
 from types import ModuleType
 
 from wakupush.cli import main
-from wakupush.postgres import answers, deliveries, ledger, requests
+from wakupush.postgres import answers, deliveries, events, ledger, requests
+from wakupush.server.engine import store
 
 _add_to_ledger = ledger.add
+_add_events = events.add
+_take = deliveries.take
 _take_on = requests.take_on
+_remove_answers = answers.remove
 
 
 def no_ledger() -> None:
@@ -29,6 +34,52 @@ def no_lease() -> None:
         return _take_on(connection, deliveries, succeeded, lease=0 * lease, **options)
 
     _replace(requests, "take_on", take_on)
+
+
+def no_later_lease() -> None:
+    """The lease of every attempt after the first is over when it begins."""
+    _replace(
+        deliveries,
+        "take",
+        lambda connection, begun, *, seconds, at_rest: _take(connection, begun, seconds=0 * seconds, at_rest=at_rest),
+    )
+
+
+def early_ledger() -> None:
+    """A message counts as handled before its effects are committed."""
+
+    def add(connection, entries):
+        new = _add_to_ledger(connection, entries)
+        connection.commit()
+        time.sleep(0.1)
+        return new
+
+    _replace(ledger, "add", add)
+
+
+def no_held_answers() -> None:
+    """A correction is answered although the answer that it corrects has left, and beat does not wait for it."""
+    _replace(store, "HOLD_SECONDS", 0.0)
+    _replace(answers, "remove", lambda connection, ids: {*_remove_answers(connection, ids), *ids})
+
+
+def no_second_look() -> None:
+    """A repeat is told what its first envelope was told, though the notification failed since."""
+    _replace(requests, "failed", lambda *_: set())
+
+
+def no_outcome_events() -> None:
+    """Of some deliveries the event of their end is lost."""
+
+    def add(connection, new_events):
+        _add_events(connection, [it for it in new_events if it.kind != "delivered" or it.trace_id[0] != "0"])
+
+    _replace(events, "add", add)
+
+
+def no_forgotten_attempts() -> None:
+    """The attempts of a message that was handled alone stay."""
+    _replace(ledger, "forget_attempts", lambda *_: None)
 
 
 def no_fence() -> None:
@@ -55,7 +106,18 @@ def no_outbox() -> None:
     _replace(answers, "postpone", lambda connection, ids, _: answers.remove(connection, ids))
 
 
-BREAKS = {"ledger": no_ledger, "lease": no_lease, "fence": no_fence, "outbox": no_outbox}
+BREAKS = {
+    "ledger": no_ledger,
+    "early ledger": early_ledger,
+    "lease": no_lease,
+    "later lease": no_later_lease,
+    "fence": no_fence,
+    "outbox": no_outbox,
+    "held answers": no_held_answers,
+    "second look": no_second_look,
+    "outcome events": no_outcome_events,
+    "forgotten attempts": no_forgotten_attempts,
+}
 
 if __name__ == "__main__":
     BREAKS[os.environ["CHAOS_BREAK"]]()

@@ -22,6 +22,11 @@ _OF_DELIVERIES = frozenset({"admitted", "delivered", "unknown", "failed", "expir
 UNREACHED = frozenset({"failed", "expired", "dead_letter"})
 
 
+def copies(envelopes: list[Sent]) -> int:
+    """Return how often a message was sent whole; its parts count once together."""
+    return round(sum(1 / sent.parts for sent in envelopes))
+
+
 def states(history: list[Happened]) -> list[str]:
     """Return the state of a delivery after each of its events: ``open`` while it is tried, else that of its row."""
     found: list[str] = []
@@ -188,6 +193,21 @@ class Case:
     def longest_fault(self, begin: float, end: float) -> float:
         """Return the seconds that the longest fault lasted which was at work between these times; 0 without one."""
         return max((fault.ended - fault.began for fault in self.faults(begin, end)), default=0.0)
+
+    @cached_property
+    def lost(self) -> set[str]:
+        """The ids of messages of which something happened that Postgres lost: it may happen again, and otherwise."""
+        spans = [(fault.began - SLACK, fault.ended + SLACK) for fault in self.evidence.faults if fault.loses]
+        if not spans:
+            return set()
+        found = set()
+        for id_, envelopes in self.messages.items():
+            times = [sent.at for sent in envelopes]
+            times += [answer.at for answer in self.answers.get(id_, ())]
+            times += [push.at for item in envelopes[0].items for push in self.pushes.get(item.delivery_key, ())]
+            if any(begin <= at <= end for at in times for begin, end in spans):
+                found.add(id_)
+        return found
 
     def log_lost(self, item: Notified) -> bool:
         """Return whether gorush kept a failure of a notification to itself: nobody can know then that it failed."""

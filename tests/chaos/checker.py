@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 
-from chaos.case import SLACK, UNREACHED, Case, states, states_at
+from chaos.case import SLACK, UNREACHED, Case, copies, states, states_at
 from chaos.evidence import DeviceId, Evidence, Happened, Sample, Stored
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.model.failures import Failure
@@ -88,11 +88,11 @@ def check_answered(case: Case) -> Iterator[Violation]:
     """Every envelope that was handled is answered, those of the same message each."""
     for id_, envelopes in case.messages.items():
         nobody = envelopes[0].kind == "query" and len(envelopes[0].mortal) == len(envelopes[0].devices)
-        expected = [sent for sent in case.handled(envelopes) if sent.trace_id not in case.silences]
+        expected = copies([sent for sent in case.handled(envelopes) if sent.trace_id not in case.silences])
         answers = len(case.answers.get(id_, ()))
-        if answers < len(expected) and not nobody:
+        if answers < expected and not nobody:
             detail = f"{envelopes[0].kind} sent at {envelopes[0].at:.3f}: {answers} answers"
-            yield Violation(Kind.UNANSWERED, envelopes[0].trace_id, f"{detail} to {len(expected)} envelopes")
+            yield Violation(Kind.UNANSWERED, envelopes[0].trace_id, f"{detail} to {expected} envelopes")
 
 
 def check_told(case: Case) -> Iterator[Violation]:
@@ -136,11 +136,11 @@ def check_consistent(case: Case) -> Iterator[Violation]:
     for id_, answers in case.answers.items():
         envelopes = case.messages.get(id_, [])
         different = {answer.told for answer in answers}
-        if envelopes and len(different) > len(envelopes):
+        if envelopes and len(different) > copies(envelopes) and id_ not in case.lost:
             said = " | ".join(sorted(",".join(told) for told in different))
-            yield Violation(Kind.ANSWERED_INCONSISTENTLY, id_[:16], f"{len(envelopes)} envelopes: {said}")
+            yield Violation(Kind.ANSWERED_INCONSISTENTLY, id_[:16], f"{copies(envelopes)} envelopes: {said}")
     for envelopes, position, item in case.notifications():
-        if len(envelopes) == 1 or case.unregistered.get(case.pseudonym(item)):
+        if envelopes[0].id in case.lost or copies(envelopes) == 1 or case.unregistered.get(case.pseudonym(item)):
             continue
         history = case.history(envelopes, item)
         for (first, one), (second, other) in pairwise(case.reports(envelopes, position)):
@@ -162,6 +162,8 @@ def check_true(case: Case) -> Iterator[Violation]:
     A success that leaves after the delivery ended otherwise is false, whatever a later envelope is told.
     """
     for envelopes, position, item in case.notifications():
+        if envelopes[0].id in case.lost:
+            continue
         reports = case.reports(envelopes, position)
         told = {report for _, report in reports}
         delivered = case.delivered(item)
@@ -189,8 +191,13 @@ def check_pushed(case: Case) -> Iterator[Violation]:
         delivered = case.delivered(item)
         if item.fate in {Fate.NEVER, Fate.KEPT} and delivered:
             yield Violation(Kind.PUSHED_WRONGLY, item.delivery_key[:16], f"its fate is {item.fate}")
-        if item.fate is Fate.MUST and not delivered and case.handled(envelopes) and not case.log_lost(item):
-            kept = case.evidence.deliveries.get(item.delivery_key)
+        kept = case.evidence.deliveries.get(item.delivery_key)
+        history = case.history(envelopes, item)
+        if late := _pushes_after_expiry(case, item, history):
+            yield Violation(Kind.PUSHED_WRONGLY, item.delivery_key[:16], f"{late} pushes after it had expired")
+        has_expired = kept is not None and kept.state == "expired" and _has_outlived(case, history)
+        is_due = item.fate is Fate.MUST and case.handled(envelopes) and not case.log_lost(item)
+        if is_due and not delivered and not has_expired:
             attempts = len(case.pushes.get(item.delivery_key, ()))
             yield Violation(
                 Kind.NOT_PUSHED, item.delivery_key[:16], f"{attempts} attempts in gorush's log, row: {kept}"
@@ -199,11 +206,26 @@ def check_pushed(case: Case) -> Iterator[Violation]:
         yield Violation(Kind.PUSHED_WRONGLY, delivery_key[:16], "nobody asked for it")
 
 
+def _has_outlived(case: Case, history: list[Happened]) -> bool:
+    """Return whether a notification was not delivered in its time because gorush was away for that long."""
+    began, ended = history[0].at, history[-1].at
+    gorush = [fault for fault in case.faults(began, ended) if fault.part == "gorush"]
+    is_over = ended - began >= case.evidence.time_to_live - SLACK
+    return is_over and any(fault.ended >= ended - case.evidence.delivery_patience for fault in gorush)
+
+
+def _pushes_after_expiry(case: Case, item: Notified, history: list[Happened]) -> int:
+    """Return how many attempts to push a notification began when it had expired."""
+    if all(event.kind != "expired" for event in history):
+        return 0
+    return sum(states_at(history, push.at) == {"expired"} for push in case.pushes.get(item.delivery_key, ()))
+
+
 def check_pushed_once(case: Case) -> Iterator[Violation]:
     """A notification is pushed again only after an outcome that was recorded as unknown, and that a fault explains."""
     for envelopes, _, item in case.notifications():
         reasons = case.doubled(envelopes, item)
-        if None in reasons:
+        if None in reasons and envelopes[0].id not in case.lost:
             unknown = [
                 f"{event.failure} at {event.at:.1f} by {event.pid}"
                 for event in case.history(envelopes, item)
@@ -234,7 +256,7 @@ def check_accounted(case: Case) -> Iterator[Violation]:
     """
     for envelopes in case.messages.values():
         handled = case.handled(envelopes)
-        if not envelopes[0].items or not handled:
+        if not envelopes[0].items or not handled or envelopes[0].id in case.lost:
             continue
         admitted = 0
         for item in envelopes[0].items:
@@ -246,7 +268,7 @@ def check_accounted(case: Case) -> Iterator[Violation]:
         withheld = [case.withheld[sent.trace_id] for sent in handled]
         is_silent = any(sent.trace_id in case.silences for sent in handled)
         # Of several envelopes one may have been refused what another one admitted.
-        if not is_silent and (max(withheld) < rest or (len(handled) == 1 and withheld[0] > rest)):
+        if not is_silent and (max(withheld) < rest or (copies(handled) == 1 and max(withheld) > rest)):
             detail = f"{len(envelopes[0].items)} items: {admitted} admitted, {withheld} refused or filtered"
             yield Violation(Kind.UNACCOUNTED, envelopes[0].trace_id, detail)
 

@@ -18,7 +18,7 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
-from wakupush.protocol import application, payload, registration, request, topics
+from wakupush.protocol import application, envelopes, payload, registration, request, topics
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -55,9 +55,17 @@ MANNERS = (
     Manner("throttled", "throttled-", (SUCCESS,), Fate.KEPT, 2),
 )
 #: Seconds by which the clocks of clients are wrong; most are right.
-CLOCKS = (0.0, 0.0, 0.0, 0.0, -15.0, -6.0, 6.0, 15.0)
+CLOCKS = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -90.0, -15.0, -6.0, 6.0, 15.0, 90.0)
 #: How many of what was sent lately may be sent again.
 REMEMBERED = 50
+#: Seconds after which a request for a device that is hard to reach is sent again: it has failed by then.
+LATE = 15.0
+#: Bytes of a message of each item of a large request.
+LARGE = 75_000
+#: Bytes of the largest envelope; what is larger comes in several.
+ENVELOPES = (150_000, 400_000)
+#: The apps, by the topics of their devices, and how many devices each has.
+APPS = {"im.status.ethereum": 4, "org.example.other": 1}
 
 
 @dataclass(slots=True)
@@ -69,6 +77,11 @@ class Device:
     installation_id: str
     access_token: str
     blocked_chat: bytes
+    muted_chat: bytes
+    #: The only chat from which it wants mentions, unless it wants none.
+    mention_chat: bytes
+    block_mentions: bool
+    apn_topic: str
     is_ios: bool
     version: int = 0
     registered: bool = False
@@ -94,11 +107,11 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A message to be published, and what is written down about it; None if it was written down before."""
+    """A message to be published, in one envelope or several, and what is written down about them the first time."""
 
     pubsub_topic: str
-    message: WakuMessage
-    sent: Sent | None
+    messages: tuple[WakuMessage, ...]
+    sent: tuple[Sent, ...]
 
 
 class Fleet:
@@ -118,6 +131,8 @@ class Fleet:
         self._settled = [user for user in self.users if user.is_settled]
         self._published: deque[Post] = deque(maxlen=REMEMBERED)
         self._again: deque[Callable[[], Post]] = deque(maxlen=REMEMBERED)
+        #: Requests for devices that may not be reached, and when they were sent.
+        self._doubtful: deque[tuple[float, Callable[[], Post]]] = deque()
 
     def register_all(self) -> list[Post]:
         """Return the first registrations of all devices."""
@@ -148,6 +163,10 @@ class Fleet:
                     installation_id=self._uuid(),
                     access_token=self._uuid(),
                     blocked_chat=random.randbytes(64),
+                    muted_chat=random.randbytes(64),
+                    mention_chat=random.randbytes(64),
+                    block_mentions=random.random() < 0.3,
+                    apn_topic=random.choices(list(APPS), weights=list(APPS.values()))[0],
                     is_ios=random.random() < 0.5,
                 )
             )
@@ -181,9 +200,11 @@ class Fleet:
             installation_id=device.installation_id,
             token_type=kinds.APN_TOKEN if device.is_ios else kinds.FIREBASE_TOKEN,
             device_token=self._token(device),
-            # The base of upgrades stored no topic for Firebase.
-            apn_topic="im.status.ethereum" if device.is_ios else "",
+            apn_topic=device.apn_topic,
             blocked_chat_list=[device.blocked_chat],
+            muted_chat_list=[device.muted_chat],
+            block_mentions=device.block_mentions,
+            allowed_mentions_chat_list=[device.mention_chat],
             **fields,
         )
 
@@ -201,7 +222,7 @@ class Fleet:
                 "registration",
                 registration.request_id(sealed),
                 user,
-                message,
+                [message],
                 told=told,
                 # Once its token died, a repeat is told to come with a higher version.
                 mortal=(device.installation_id,) if GONE in device.manner.told else (),
@@ -238,7 +259,7 @@ class Fleet:
             raise TypeError("a query comes in one part")
         devices = [(device.installation_id, device.access_token) for device in user.devices]
         mortal = tuple(device.installation_id for device in user.devices if GONE in device.manner.told)
-        return self._post("query", opened.message_id, asker, message, devices=tuple(sorted(devices)), mortal=mortal)
+        return self._post("query", opened.message_id, asker, [message], devices=tuple(sorted(devices)), mortal=mortal)
 
     # Push requests
 
@@ -252,10 +273,17 @@ class Fleet:
     def _notify_many(self) -> Post:
         return self._request(self._random.sample(self._devices, self._random.randint(2, 6)))
 
-    def _request(self, devices: list[Device], *, twisted: bool = True) -> Post:
+    def _notify_at_length(self) -> Post:
+        """Return a request of 300 KB, in one envelope or in segments, as clients are free to."""
+        devices = self._random.sample(self._devices, 4)
+        return self._request(devices, bytes_=LARGE, most_bytes=self._random.choice(ENVELOPES))
+
+    def _request(
+        self, devices: list[Device], *, twisted: bool = True, bytes_: int = 64, most_bytes: int = ENVELOPES[0]
+    ) -> Post:
         asker = self._random.choice(self.users)
         message_id = self._random.randbytes(32)
-        made = [self._item(device, twisted=twisted) for device in devices]
+        made = [self._item(device, bytes_, twisted=twisted) for device in devices]
         inner = PushNotificationRequest(requests=[item for item, _, _ in made], message_id=message_id)
         encoded = inner.SerializeToString()
         parsed = request.parse_request(encoded, most_items=len(made)).items
@@ -271,32 +299,47 @@ class Fleet:
         )
 
         def make() -> Post:
-            message = messages.to_server(asker.key, self._server, Type.PUSH_NOTIFICATION_REQUEST, encoded)
-            return self._post("request", message_id, asker, message, items=items)
+            kind = Type.PUSH_NOTIFICATION_REQUEST
+            parts = envelopes.to_key(
+                asker.key, self._server, kind, encoded, timestamp=time.time_ns(), most_bytes=most_bytes
+            )
+            return self._post("request", message_id, asker, parts, items=items)
 
-        self._again.append(make)
+        # Parts of two envelopes of the same message would be told apart by nobody.
+        if bytes_ < LARGE:
+            self._again.append(make)
+            if any(item.fate is not Fate.MUST for item in items):
+                self._doubtful.append((time.monotonic(), make))
         return make()
 
-    def _item(self, device: Device, *, twisted: bool) -> tuple[PushNotification, tuple[str, ...], Fate]:
+    def _item(self, device: Device, bytes_: int, *, twisted: bool) -> tuple[PushNotification, tuple[str, ...], Fate]:
         """Return an item of a request, what its sender may be told, and what has to become of it."""
         fields: dict[str, object] = {
             "access_token": device.access_token,
             "chat_id": self._random.randbytes(64),
-            "message": self._random.randbytes(64),
+            "message": self._random.randbytes(bytes_),
+            "type": PushNotification.MESSAGE,
             "author": self._random.randbytes(64),
             "installation_id": device.installation_id,
         }
         told, fate = device.manner.told, device.manner.fate
         twist = self._random.random()
-        if twisted and device.manner.told == (SUCCESS,) and twist < 0.12:
-            fate = Fate.NEVER
+        if twisted and device.manner.told == (SUCCESS,) and twist < 0.24:
+            if twist < 0.2 or device.block_mentions:
+                fate = Fate.NEVER
             if twist < 0.04:
                 fields["access_token"], told = self._uuid(), ("WRONG_TOKEN",)
             elif twist < 0.08:
                 fields["installation_id"], told = self._uuid(), (GONE,)
-            else:
+            elif twist < 0.12:
                 fields["chat_id"] = device.blocked_chat
-        item = PushNotification(public_key=device.user.key.public_key.key_hash, type=PushNotification.MESSAGE, **fields)
+            elif twist < 0.16:
+                fields["chat_id"] = device.muted_chat
+            else:
+                fields["type"] = PushNotification.MENTION
+                if twist >= 0.2:
+                    fields["chat_id"] = device.mention_chat
+        item = PushNotification(public_key=device.user.key.public_key.key_hash, **fields)
         return item, told, fate
 
     # What is sent again
@@ -305,7 +348,13 @@ class Fleet:
         """Return an envelope that was sent before."""
         if not self._published:
             return self._notify()
-        return replace(self._random.choice(self._published), sent=None)
+        return replace(self._random.choice(self._published), sent=())
+
+    def _repeat_late(self) -> Post:
+        """Return a request in a new envelope that has failed by then, as far as it can."""
+        if not self._doubtful or self._doubtful[0][0] > time.monotonic() - LATE:
+            return self._notify()
+        return self._doubtful.popleft()[1]()
 
     def _rewrap(self) -> Post:
         """Return an application message that was sent before, in a new envelope; each once."""
@@ -317,18 +366,25 @@ class Fleet:
         del self._again[position]
         return post
 
-    def _post(self, kind: str, id_: bytes, asker: User, message: WakuMessage, **what: object) -> Post:
+    def _post(self, kind: str, id_: bytes, asker: User, parts: list[WakuMessage], **what: object) -> Post:
         now = time.time()
-        message = replace(message, timestamp=int((now + asker.clock) * 1e9))
-        sent = Sent(
-            kind=kind,
-            id=id_.hex(),
-            envelope=message_hash(asker.shard, message).hex(),
-            client=asker.key.secret.hex(),
-            at=now,
-            **what,
+        timestamp = int((now + asker.clock) * 1e9)
+        # What the hash does not cover decides nothing, so any version may come.
+        version = self._random.choice((0, 1))
+        made = tuple(replace(part, timestamp=timestamp, version=version) for part in parts)
+        sent = tuple(
+            Sent(
+                kind=kind,
+                id=id_.hex(),
+                envelope=message_hash(asker.shard, message).hex(),
+                client=asker.key.secret.hex(),
+                at=now,
+                parts=len(made),
+                **what,
+            )
+            for message in made
         )
-        return Post(asker.shard, message, sent)
+        return Post(asker.shard, made, sent)
 
 
 def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegistration]], seed: str) -> list[Post]:
@@ -346,7 +402,17 @@ def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegis
         found = next((it for script, it in by_script.items() if content.device_token.startswith(script)), MANNERS[0])
         manner = replace(found, told=(GONE,), fate=Fate.NEVER) if content.unregister else found
         user = User(PrivateKey(bytes.fromhex(secret)), SHARDS[0], 0.0, personal=False)
-        device = Device(user, manner, content.installation_id, content.access_token, b"", is_ios=False, registered=True)
+        device = Device(
+            user=user,
+            manner=manner,
+            installation_id=content.installation_id,
+            access_token=content.access_token,
+            **dict.fromkeys(("blocked_chat", "muted_chat", "mention_chat"), b""),
+            block_mentions=False,
+            apn_topic="",
+            is_ios=False,
+            registered=True,
+        )
         posts.append(fleet.notify_plainly(device))
     return posts
 
@@ -354,11 +420,13 @@ def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegis
 #: What clients do, and how often.
 _ACTIONS = {
     Fleet._notify: 42,
-    Fleet._notify_many: 14,
+    Fleet._notify_many: 13,
+    Fleet._notify_at_length: 1,
     Fleet._query: 14,
     Fleet._rise: 8,
     Fleet._leave_or_return: 4,
     Fleet._register_wrongly: 2,
     Fleet._repeat: 8,
-    Fleet._rewrap: 8,
+    Fleet._rewrap: 6,
+    Fleet._repeat_late: 2,
 }

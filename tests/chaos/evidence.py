@@ -93,6 +93,8 @@ class Window:
     part: str = ""
     #: Processes of the server that were killed, or stood still.
     pids: frozenset[int] = frozenset()
+    #: Whether at its end Postgres had nothing of what was committed meanwhile.
+    loses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +144,5 @@ class Evidence:
     #: Seconds after the longest fault within which a message is handled, and a delivery attempted again.
     message_patience: float = 300.0
     delivery_patience: float = 300.0
+    #: Seconds after which a notification that was not delivered expires.
+    time_to_live: float = 86_400.0

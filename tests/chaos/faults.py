@@ -21,7 +21,9 @@ from redis import Redis
 
 from chaos.case import LOST_LOG
 from chaos.evidence import Window
-from chaos.stack import ChaosStack
+from chaos.stack import COMMIT_TIMES, ChaosStack
+from support.relay import Relay
+from support.replica import Backup, Replica
 from wakupush.devnet.parts.processes import Process, StartFailedError, wait_until
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
@@ -51,6 +53,8 @@ class Fault:
     #: Processes that get a SIGKILL.
     kills: int = 0
     weight: int = 1
+    #: Whether Postgres comes back without what was committed meanwhile.
+    loses: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +287,35 @@ def _wal_disk_full(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
 
 
 @contextmanager
+def _restored(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """The world goes on after a backup, until Postgres is lost and the backup takes its place."""
+    backup = Backup(stack.directory / "backup", stack.postgres_dsn, COMMIT_TIMES)
+    backup.take()
+    try:
+        yield ()
+    finally:
+        stack.postgres.kill()
+        backup.start()
+        stack.replace_postgres(backup)
+
+
+@contextmanager
+def _failed_over(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """A replica that nobody waits for hears nothing any more of its primary, and takes its place when that dies."""
+    link = Relay(stack.postgres.port)
+    replica = Replica(stack.directory / "replica", make_conninfo(stack.postgres_dsn, port=link.port), COMMIT_TIMES)
+    replica.start()
+    link.cut()
+    try:
+        yield ()
+    finally:
+        stack.postgres.kill()
+        replica.promote()
+        link.close()
+        stack.replace_postgres(replica)
+
+
+@contextmanager
 def _connections_used_up(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Postgres takes no further connection of those who are no superusers."""
     with ExitStack() as connections:
@@ -338,6 +371,13 @@ def _store(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
 #: Seconds of faults that begin when the mixed ones do.
 LONG = 120.0
 
+#: Faults after which the server has forgotten what it did; in runs of their own.
+LOSSY_FAULTS = (
+    Fault("Postgres is restored from a backup", "postgres", _restored, (20, 25), kills=1, loses=True),
+    Fault("an asynchronous replica takes over", "postgres", _failed_over, (15, 20), kills=1, loses=True),
+)
+#: gorush is away for longer than a notification lives; in a run of its own, with short lives.
+OUTLASTING_FAULT = Fault("gorush is away for long", "gorush", partial(_killed, "gorush"), (45, 50), kills=1)
 #: Those that need disks of their own.
 DISK_FAULTS: tuple[Fault, ...] = (
     Fault("Postgres has no room for data", "postgres", _data_disk_full, (3, 8)),
@@ -415,7 +455,7 @@ def schedule(random: Random, faults: tuple[Fault, ...], seconds: float, *, pause
         faults: to choose from.
         seconds: when the last one is over at the latest, as far as we decide.
         pause: mean time in seconds between the beginnings of two that are mixed.
-        alone: whether each happens alone first, as far as two thirds of the time let it, and none for a while after that.
+        alone: whether each happens alone first, as far as two thirds of the time let it, and none for a while after.
             Long ones begin together with the mixed ones.
     """
     planned: list[Planned] = []
@@ -480,6 +520,7 @@ class Havoc:
                     kills=fault.kills,
                     part=fault.part,
                     pids=frozenset(pids),
+                    loses=fault.loses,
                 )
             )
 

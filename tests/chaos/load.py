@@ -14,6 +14,7 @@ from threading import Event
 from chaos.clients import Fleet, Post
 from chaos.plan import dump
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.keys import PublicKey
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
@@ -24,7 +25,7 @@ PATIENCE = 120.0
 PUBLISHERS = 16
 
 
-def publish(node: WakuNode, post: Post) -> None:
+def publish(node: WakuNode, pubsub_topic: str, message: WakuMessage) -> None:
     """Offer a message to the node until it is taken, as a client's other peers would.
 
     What the node took without saying so is offered again; nodes know what they have seen.
@@ -32,7 +33,7 @@ def publish(node: WakuNode, post: Post) -> None:
 
     def taken() -> bool:
         try:
-            node.publish(post.pubsub_topic, post.message)
+            node.publish(pubsub_topic, message)
         except NodeError:
             return False
         return True
@@ -46,10 +47,9 @@ def publish_all(url: str, posts: Iterable[Post], plan: Path) -> None:
         futures = []
         with plan.open("a") as lines:
             for post in posts:
-                if post.sent:
-                    lines.write(dump(post.sent))
-                    lines.flush()
-                futures.append(threads.submit(publish, node, post))
+                lines.writelines(map(dump, post.sent))
+                lines.flush()
+                futures += [threads.submit(publish, node, post.pubsub_topic, message) for message in post.messages]
         for future in futures:
             future.result()
 

@@ -61,6 +61,8 @@ class Sent:
     mortal: tuple[str, ...] = ()
     #: Request: its items, in their order.
     items: tuple[Notified, ...] = ()
+    #: Of how many envelopes it is one that carry the message together.
+    parts: int = 1
 
     @property
     def trace_id(self) -> str:

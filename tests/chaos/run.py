@@ -21,6 +21,7 @@ from rich.console import Console
 
 from chaos import collect, figures
 from chaos.checker import Violation, judge
+from chaos.clients import APPS
 from chaos.evidence import Evidence, Sample
 from chaos.faults import DISK_FAULTS, FAULTS, Fault, Havoc, Planned, schedule, server_processes
 from chaos.real_nodes import FAULTS_OF_REAL_NODES, RealNodes, real_nodes
@@ -30,6 +31,8 @@ from wakupush.devnet.demo.stack import External
 from wakupush.devnet.parts.processes import WaitTimeoutError
 from wakupush.redis.celery_app import VISIBILITY_TIMEOUT_SECONDS
 
+#: The topics of two apps.
+STATUS, OTHER = APPS
 #: What the server is told in every run: waits that fit into the time of a run.
 SETTINGS = {
     "PYTHONPATH": PYTHONPATH,
@@ -44,13 +47,18 @@ SETTINGS = {
     # A quarter of the devices always fails as if the whole platform did: probes have to get past them in time.
     "WAKUPUSH_BREAKER__PAUSE": "1",
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
-    # Clocks are wrong by 35 s together.
-    "WAKUPUSH_RECONCILE__OVERLAP": "60",
+    # Clocks are wrong by 110 s together.
+    "WAKUPUSH_RECONCILE__OVERLAP": "140",
+    "WAKUPUSH_APPS__STATUS__TOPICS": json.dumps([STATUS]),
+    "WAKUPUSH_APPS__STATUS__FIREBASE": "true",
+    "WAKUPUSH_APPS__OTHER__TOPICS": json.dumps([OTHER]),
+    # Each app and platform has its own slots.
+    "WAKUPUSH_GORUSH__CONCURRENCY": "32",
 }
 #: Seconds by which the clock of the machine that ingest runs on may be wrong.
 CLOCKS = (-20.0, 20.0)
 #: Seconds around its own time that the node archives messages of: clients' clocks are wrong, and faults take time.
-ARCHIVE_WINDOW = 120
+ARCHIVE_WINDOW = 240
 #: Seconds that what comes back may wait behind others.
 QUEUE_SECONDS = 60.0
 #: Unread messages that the node keeps, few enough to overflow; nwaku's own default is 50.
@@ -243,6 +251,7 @@ def _patience(settings: dict[str, str]) -> dict[str, float]:
         "lease": lease,
         "message_patience": VISIBILITY_TIMEOUT_SECONDS + claimed + QUEUE_SECONDS,
         "delivery_patience": lease + claim + longest_wait + QUEUE_SECONDS,
+        "time_to_live": float(settings.get("WAKUPUSH_DELIVERY__MESSAGE_TIME_TO_LIVE", "86400")),
     }
 
 

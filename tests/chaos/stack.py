@@ -15,6 +15,8 @@ from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import Process
 
+#: Settings by which Postgres remembers when each transaction was committed.
+COMMIT_TIMES = {"track_commit_timestamp": "on"}
 #: What of Postgres may get a disk of its own.
 DISKS = ("data", "wal")
 #: Bytes of a disk: so little memory holds what a run writes.
@@ -52,10 +54,10 @@ class Disk:
 
 
 class _Postgres(PostgresServer):
-    """A Postgres that remembers when each transaction was committed, and writes its log ahead to another place."""
+    """A Postgres that remembers when each transaction was committed, and whose write-ahead log has its own place."""
 
     def __init__(self, directory: Path, wal: Path | None = None) -> None:
-        settings = {"track_commit_timestamp": "on", "max_wal_size": "64MB", "min_wal_size": "32MB"}
+        settings = COMMIT_TIMES | {"max_wal_size": "64MB", "min_wal_size": "32MB"}
         super().__init__(directory, fsync=False, settings=settings)
         self._wal = wal
 
@@ -104,6 +106,11 @@ class ChaosStack(Stack):
     def dsn_of(self, *command: str) -> str:
         """Return the connection string of a command of ``wakupush``."""
         return make_conninfo(super().dsn_of(*command), port=self.relays["postgres"].port)
+
+    def replace_postgres(self, other: PostgresServer) -> None:
+        """Let another Postgres, which runs, take the place of one that was killed."""
+        self.postgres = other  # type: ignore[assignment]
+        self.relays["postgres"].target = other.port
 
     def set_clock(self, name: str, seconds: float) -> None:
         """Let the clock of a process be wrong by so many seconds; its name is that of its log file."""

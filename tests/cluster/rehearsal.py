@@ -173,7 +173,7 @@ def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) 
     targets.write_text("[]")
     programs = Path(sys.executable).parent
     parts = Stack(directory / "parts", fsync=False)
-    replica = Replica(directory / "parts" / "replica", parts.postgres)
+    replica = Replica(directory / "parts" / "replica", parts.postgres.dsn)
     with ControlPlane(binaries, directory) as plane, Kubelet(plane, NODES, programs, targets) as kubelet:
         say("the control plane runs")
         prometheus = Prometheus(plane, targets)
@@ -184,6 +184,7 @@ def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) 
             try:
                 parts.start_parts()
                 replica.start()
+                replica.make_synchronous()
                 say("Postgres and its replica, Redis, the node and gorush run")
                 _make_namespace(plane, parts, _dsn(parts.postgres, replica))
                 yield Rehearsal(plane, kubelet, prometheus, parts, replica, directory, say)
