@@ -16,6 +16,8 @@ from wakupush.model.failures import BY_LABEL, Failure, Retry
 SLACK = 1.0
 #: The fault during which gorush keeps failures to itself: what failed then reads as delivered.
 LOST_LOG = "gorush loses its log"
+#: The part at fault where processes had to wait for a processor: they stood still.
+MACHINE = "machine"
 #: The events that a delivery has, without those that another one implies.
 _OF_DELIVERIES = frozenset({"admitted", "delivered", "unknown", "failed", "expired", "dead_letter"})
 #: The states of a delivery of which its sender is not told a success.
@@ -176,13 +178,15 @@ class Case:
         if unknown.failure != Failure.LEASE_LOST.label:
             # The process that posted wrote the outcome; one that stood still meets its own time-out.
             return any(
-                fault.part == "gorush" or unknown.pid in fault.pids for fault in self.faults(before.at, unknown.at)
+                fault.part in {"gorush", MACHINE} or unknown.pid in fault.pids
+                for fault in self.faults(before.at, unknown.at)
             )
         # Only of a first attempt an event names the process that held the lease.
         holders = frozenset({before.pid}) if before.kind == "admitted" else None
         return any(
             # Nobody could store the outcome.
-            fault.part == "postgres" or (fault.pids & holders if holders else fault.part == "dispatch" and fault.pids)
+            fault.part in {"postgres", MACHINE}
+            or (fault.pids & holders if holders else fault.part == "dispatch" and fault.pids)
             for fault in self.faults(before.at, unknown.at)
         )
 

@@ -6,13 +6,18 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby, pairwise
+from pathlib import Path
 
 import httpx2
 import psutil
 from psycopg import Connection
 from redis import Redis
 
-from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored
+from chaos.case import MACHINE
+from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored, Window
 from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
 from support.stored import contents
@@ -36,6 +41,10 @@ from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import RedisSettings
 from wakupush.waku.codec import decode_message
 
+#: The share of its time that a process has to wait for a processor where the machine is at fault.
+BUSY = 0.5
+#: Seconds between two such times that are one.
+APART = 5.0
 #: Messages that the node hands out of its archive at once.
 PAGE = 100
 
@@ -250,23 +259,53 @@ def healed(stack: Stack) -> int:
     return sum(json.loads(line)["enqueued"] for line in lines if '"event": "walk_finished"' in line)
 
 
-def memory(stack: Stack) -> list[Sample]:
-    """Return the resident memory of the server's processes, those of the pools included."""
+def samples(stack: Stack) -> list[Sample]:
+    """Return what the server's processes use, those of the pools included."""
     now = time.time()
-    samples = []
+    found = []
     for name, process in server_processes(stack).items():
         try:
             if process.pid is None:
                 continue
             main = psutil.Process(process.pid)
             family = [(name, main), *((f"child of {name}", child) for child in main.children())]
-            samples += [
-                Sample(name=label, pid=it.pid, at=now, age=now - it.create_time(), rss=it.memory_info().rss)
+            found += [
+                Sample(
+                    name=label,
+                    pid=it.pid,
+                    at=now,
+                    age=now - it.create_time(),
+                    rss=it.memory_info().rss,
+                    waited=_waited(it.pid),
+                )
                 for label, it in family
             ]
         except psutil.NoSuchProcess:
             continue
-    return samples
+    return found
+
+
+def _waited(pid: int) -> float:
+    """Return the seconds that a process was ready to run and had no processor; 0 where Linux does not count that."""
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
+
+
+def busy(samples: Iterable[Sample]) -> list[Window]:
+    """Return when the machine was so busy that a process of the server waited for most of the time to run at all."""
+    times = []
+    for _, each in groupby(sorted(samples, key=lambda it: (it.pid, it.at)), key=lambda it: it.pid):
+        for one, other in pairwise(each):
+            if other.waited - one.waited > BUSY * (other.at - one.at):
+                times.append((one.at, other.at))
+    windows: list[Window] = []
+    for began, ended in sorted(times):
+        if windows and began < windows[-1].ended + APART:
+            windows[-1] = replace(windows[-1], ended=max(ended, windows[-1].ended))
+        else:
+            windows.append(Window(name="the machine is busy", began=began, ended=ended, part=MACHINE))
+    return windows
 
 
 def _log(url: str) -> list[dict]:

@@ -99,7 +99,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The resident memory of a process."""
+    """The resident memory of a process, and how long it had to wait for a processor."""
 
     #: Of the part that it belongs to.
     name: str
@@ -110,6 +110,8 @@ class Sample:
     age: float
     #: In bytes.
     rss: int
+    #: Since it was started, in seconds.
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,7 +162,7 @@ class _Run:
             node_url=nodes.clients.url if nodes else None,
         )
         self._havoc = Havoc(stack, say)
-        self._memory: list[Sample] = []
+        self._samples: list[Sample] = []
 
     def run(self) -> Outcome:
         options = self._options
@@ -205,13 +205,13 @@ class _Run:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Sample the memory, and start what ends by itself."""
+        """Sample the processes, and start what ends by itself."""
         stop = Event()
 
         def watch() -> None:
             while not stop.wait(1.0):
                 self._havoc.supervise()
-                self._memory.extend(collect.memory(self._stack))
+                self._samples.extend(collect.samples(self._stack))
 
         thread = Thread(target=watch)
         thread.start()
@@ -230,8 +230,8 @@ class _Run:
     def _evidence(self) -> Evidence:
         return self._traffic.evidence(
             relayed=self._nodes.relayed if self._nodes else None,
-            faults=tuple(self._havoc.windows),
-            memory=tuple(self._memory),
+            faults=(*self._havoc.windows, *collect.busy(self._samples)),
+            memory=tuple(self._samples),
             died=dict(self._havoc.died),
             **_patience(SETTINGS | self._options.settings),
         )

@@ -20,6 +20,8 @@ class Broken:
     faults: tuple[str, ...]
     worker: str = "chaos.broken_worker"
     settings: dict[str, str] = field(default_factory=dict)
+    #: Of the load and its faults.
+    seconds: float = 12.0
 
 
 SERVERS = {
@@ -27,7 +29,9 @@ SERVERS = {
     "ledger": Broken(
         Kind.HANDLED_TWICE, ("the node forgets", "the node is killed"), settings={"WAKUPUSH_INGEST__CLAIM_TTL": "1"}
     ),
+    "early ledger": Broken(Kind.LOST, ("a child of", "worker")),
     "lease": Broken(Kind.LEASE_CUT_SHORT, ("gorush is slow",)),
+    "later lease": Broken(Kind.LEASE_CUT_SHORT, ("gorush is slow",)),
     # While the pool stands still, what is due is enqueued again and again.
     "fence": Broken(
         Kind.PUSHED_TWICE,
@@ -39,6 +43,11 @@ SERVERS = {
             "WAKUPUSH_BREAKER__FAULTS": "1000",
         },
     ),
+    "held answers": Broken(Kind.ANSWERED_INCONSISTENTLY, ("gorush is slow",)),
+    # What fails after its answer comes again when the clients repeat what is doubtful.
+    "second look": Broken(Kind.FALSE_SUCCESS, ("gorush is killed",), seconds=45.0),
+    "outcome events": Broken(Kind.UNACCOUNTED, ("gorush is slow",)),
+    "forgotten attempts": Broken(Kind.LEFT_OVER, ("a child of",)),
     "outbox": Broken(Kind.UNANSWERED, ("the node refuses every other",)),
     "reconcile": Broken(
         Kind.LOST,
@@ -62,8 +71,8 @@ def test_checker_convicts_a_broken_server(name: str) -> None:
     for number in range(RUNS):
         options = Options(
             seed=f"broken {name} {number}",
-            messages=300,
-            seconds=12,
+            messages=int(25 * broken.seconds),
+            seconds=broken.seconds,
             pause=1.0,
             patience=10,
             users=12,

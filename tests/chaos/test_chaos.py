@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from chaos.faults import FAULTS, REST, _parts, schedule
+import pytest
+
+from chaos.faults import FAULTS, LOSSY_FAULTS, OUTLASTING_FAULT, REST, Fault, _parts, schedule
 from chaos.run import Options, open_directory, run
 
 #: A run of a minute has no time for faults that are longer.
@@ -39,6 +41,45 @@ def test_no_message_is_lost_or_doubled() -> None:
     assert sum(fault.kills for fault in outcome.evidence.faults) >= 5
     assert len(outcome.evidence.sent) >= 500
     assert [str(violation) for violation in outcome.violations] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", LOSSY_FAULTS, ids=lambda fault: fault.name)
+def test_what_postgres_forgot_is_made_up_for(fault: Fault) -> None:
+    with open_directory() as directory:
+        outcome = run(_alone(fault), directory)
+    lost = [each for each in outcome.evidence.faults if each.loses]
+    assert len(lost) == 1
+    # Others were sent before and after.
+    assert any(lost[0].began < sent.at < lost[0].ended for sent in outcome.evidence.sent)
+    assert [str(violation) for violation in outcome.violations] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_notifications_expire_while_gorush_is_away() -> None:
+    settings = {"WAKUPUSH_DELIVERY__MESSAGE_TIME_TO_LIVE": "20", "WAKUPUSH_DELIVERY__MENTION_TIME_TO_LIVE": "20"}
+    with open_directory() as directory:
+        outcome = run(_alone(OUTLASTING_FAULT, settings), directory)
+    assert any(kept.state == "expired" for kept in outcome.evidence.deliveries.values())
+    assert [str(violation) for violation in outcome.violations] == []
+
+
+def _alone(fault: Fault, settings: dict[str, str] | None = None) -> Options:
+    """Return a run in which only this fault happens, once."""
+    return Options(
+        seed=fault.name,
+        messages=600,
+        seconds=60,
+        pause=60,
+        patience=240,
+        users=15,
+        faults=(fault,),
+        alone=True,
+        settings=SETTINGS | (settings or {}),
+        worker_module="chaos.brisk_worker",
+    )
 
 
 def test_the_same_seed_gives_the_same_faults() -> None:

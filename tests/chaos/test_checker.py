@@ -10,6 +10,7 @@ import pytest
 
 from chaos.case import LOST_LOG, Case
 from chaos.checker import JUDGED_SECONDS, WARM_SECONDS, Kind, expected_row, judge
+from chaos.collect import busy
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Kept, Pushed, Sample, Window
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.devnet.demo import messages
@@ -112,6 +113,22 @@ def failed(*events: Happened) -> Evidence:
     gone = with_item(told=(SUCCESS, "NOT_REGISTERED"), fate=Fate.NEVER)
     row = {KEY: Kept(state="failed", failure="token_unregistered", attempt=1)}
     return with_history(ADMITTED, *events, evidence=replace(gone, pushes=(), deliveries=row))
+
+
+def outlived() -> Evidence:
+    """Return evidence of a notification that expired while gorush was away."""
+    gorush = Window(name="gorush is killed", began=102.0, ended=150.0, part="gorush")
+    return with_history(
+        ADMITTED,
+        replace(FAILED, kind="expired", at=135.0, failure="delivery_expired"),
+        evidence=replace(
+            GOOD,
+            pushes=(),
+            deliveries={KEY: Kept(state="expired", failure="delivery_expired", attempt=0)},
+            faults=(gorush,),
+            time_to_live=30.0,
+        ),
+    )
 
 
 def two_envelopes(*answers: Answered, events: tuple[Happened, ...] = (ADMITTED, FAILED)) -> Evidence:
@@ -276,6 +293,18 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
         Kind.PUSHED_WRONGLY,
         lambda: replace(GOOD, pushes=(*GOOD.pushes, Pushed(delivery_key="ee", outcome="delivered", at=1.0))),
     ),
+    "a push after the notification had expired": (
+        Kind.PUSHED_WRONGLY,
+        lambda: replace(outlived(), pushes=(Pushed(delivery_key=KEY, outcome="refused", at=140.0),)),
+    ),
+    "a notification that expired although gorush was there": (
+        Kind.NOT_PUSHED,
+        lambda: replace(outlived(), faults=()),
+    ),
+    "a notification that expired before its time": (
+        Kind.NOT_PUSHED,
+        lambda: replace(outlived(), time_to_live=60.0),
+    ),
     "a doubled push": (Kind.PUSHED_TWICE, lambda: again(103.2, 110.0)),
     "a doubled push after an unknown outcome of before": (
         Kind.PUSHED_TWICE,
@@ -431,6 +460,35 @@ def test_a_fault_of_gorush_or_postgres_explains_a_push() -> None:
     assert kinds(again(103.2, 141.0, UNKNOWN, faults=(gorush,))) == [Kind.PUSHED_TWICE]
 
 
+def test_a_notification_may_outlive_an_outage_of_gorush() -> None:
+    assert judge(outlived()) == []
+
+
+def test_what_postgres_lost_may_happen_again() -> None:
+    lost = Window(name="Postgres is restored", began=103.1, ended=120.0, part="postgres", loses=True)
+    twice = again(103.2, 150.0, faults=(lost,))
+    answers = (*GOOD.answers, answered(SUCCESS, at=150.2))
+    assert judge(replace(twice, answers=answers)) == []
+    assert kinds(replace(twice, faults=(replace(lost, loses=False),))) == [Kind.PUSHED_TWICE]
+    assert kinds(replace(twice, faults=(replace(lost, began=110.0),))) == [Kind.PUSHED_TWICE]
+    gone = replace(twice, registrations={})
+    assert kinds(gone) == [Kind.REGISTRATION_WRONG]
+
+
+def test_parts_of_a_message_are_answered_once() -> None:
+    parts = tuple(replace(REQUEST, envelope=envelope * 32, parts=2) for envelope in ("b6", "b7"))
+    received = [Happened(kind="received", trace_id=part.trace_id, at=102.0) for part in parts]
+    whole = [replace(event, trace_id=parts[1].trace_id) for event in (ADMITTED, DELIVERED)]
+    evidence = replace(
+        GOOD,
+        sent=(REGISTRATION, QUERY, *parts),
+        events=(*GOOD.events[:2], *received, *whole),
+        ledger=GOOD.ledger | {part.envelope for part in parts},
+    )
+    assert judge(evidence) == []
+    assert kinds(replace(evidence, answers=GOOD.answers[:2])) == [Kind.UNANSWERED]
+
+
 def test_a_wait_is_measured_by_the_longest_fault() -> None:
     waited = with_history(ADMITTED, replace(DELIVERED, at=200.0))
     long = replace(KILLED, ended=150.0)
@@ -454,6 +512,14 @@ def test_a_query_may_lack_devices_whose_token_died() -> None:
     silent = replace(GOOD, answers=(GOOD.answers[0], GOOD.answers[2]))
     assert kinds(silent) == [Kind.UNANSWERED]
     assert judge(replace(silent, sent=(REGISTRATION, mortal, REQUEST))) == []
+
+
+def test_a_busy_machine_is_a_fault() -> None:
+    starved = [replace(each, waited=0.9 * each.at) for each in samples(1, 1, 1, step=1.0)]
+    [window] = busy([*starved, replace(starved[-1], at=3.0), replace(starved[-1], at=10.0), *samples(1, 1)])
+    assert (window.began, window.ended) == (0.0, 2.0)
+    explained = replace(window, began=110.0, ended=120.0)
+    assert judge(again(103.2, 141.0, UNKNOWN, faults=(explained,))) == []
 
 
 def test_unknown_outcomes_are_ordered_by_time() -> None:
