@@ -20,6 +20,7 @@ from chaos.case import MACHINE
 from chaos.evidence import Answered, DeviceId, Happened, Kept, Pushed, Sample, Stored, Window
 from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
+from chaos.stack import ChaosStack
 from support.stored import contents
 from wakupush.devnet.demo.conversation import OpenedReply, open_reply
 from wakupush.devnet.demo.stack import Stack
@@ -195,6 +196,8 @@ def quarantined(connection: Connection) -> dict[str, str]:
 def _redis(stack: Stack) -> Redis:
     group = "WAKUPUSH_REDIS__"
     given = {name.removeprefix(group).lower(): it for name, it in stack.environment.items() if name.startswith(group)}
+    if isinstance(stack, ChaosStack):
+        given["url"] = stack.redis_url
     return open_redis(RedisSettings(**given))
 
 

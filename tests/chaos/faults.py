@@ -327,6 +327,16 @@ def _connections_used_up(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]
 
 
 @contextmanager
+def _names_unknown(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
+    """Nobody answers when a process asks where Postgres, Redis or gorush is: connections that are open work on."""
+    stack.resolver.is_silent = True
+    try:
+        yield ()
+    finally:
+        stack.resolver.is_silent = False
+
+
+@contextmanager
 def _doubled(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """A second beat and a second reconcile run beside the first, as for a while after a lease was lost."""
     with ExitStack() as more:
@@ -378,10 +388,11 @@ LOSSY_FAULTS = (
 )
 #: gorush is away for longer than a notification lives; in a run of its own, with short lives.
 OUTLASTING_FAULT = Fault("gorush is away for long", "gorush", partial(_killed, "gorush"), (45, 50), kills=1)
-#: Those that need disks of their own.
-DISK_FAULTS: tuple[Fault, ...] = (
+#: Those that need disks, or a name server, of their own.
+ROOT_FAULTS: tuple[Fault, ...] = (
     Fault("Postgres has no room for data", "postgres", _data_disk_full, (3, 8)),
     Fault("Postgres has no room for its log", "postgres", _wal_disk_full, (2, 6), kills=1),
+    Fault("names are not resolved", "name server", _names_unknown, (4, 10)),
 )
 FAULTS: tuple[Fault, ...] = (
     *(
@@ -411,7 +422,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("Postgres is killed", "postgres", partial(_killed, "postgres"), (0, 5), kills=1, weight=3),
     Fault("Postgres is cut off", "postgres", partial(_cut_off, "postgres"), (2, 8)),
     Fault("Postgres is far away", "postgres", partial(_far_away, "postgres", 0.15), (3, 8)),
-    *DISK_FAULTS,
+    *ROOT_FAULTS,
     Fault("Postgres' connections are used up", "postgres", _connections_used_up, (3, 8)),
     Fault("the node is killed", "node", partial(_killed, "node"), (0, 5), kills=1, weight=2),
     Fault("the node forgets its subscriptions", "node", _node_forgets, (0.5, 1)),

@@ -23,7 +23,7 @@ from chaos import collect, figures
 from chaos.checker import Violation, judge
 from chaos.clients import APPS
 from chaos.evidence import Evidence, Sample
-from chaos.faults import DISK_FAULTS, FAULTS, Fault, Havoc, Planned, schedule, server_processes
+from chaos.faults import FAULTS, ROOT_FAULTS, Fault, Havoc, Planned, schedule, server_processes
 from chaos.real_nodes import FAULTS_OF_REAL_NODES, RealNodes, real_nodes
 from chaos.stack import ChaosStack
 from chaos.traffic import PYTHONPATH, Traffic, ended_well
@@ -140,9 +140,9 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
         if nodes:
             stack.node = nodes.server
         started.enter_context(stack)
-        if not stack.disks:
-            say("only root may mount disks: none is full in this run")
-            options = replace(options, faults=tuple(fault for fault in options.faults if fault not in DISK_FAULTS))
+        if not stack.resolver:
+            say("only root may mount disks and name parts: none is full, and all are found")
+            options = replace(options, faults=tuple(fault for fault in options.faults if fault not in ROOT_FAULTS))
         return _Run(options, stack, say, nodes).run()
 
 

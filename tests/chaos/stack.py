@@ -11,6 +11,7 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from support.relay import Relay
+from support.resolver import Resolver
 from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import Process
@@ -82,6 +83,8 @@ class ChaosStack(Stack):
     def __post_init__(self) -> None:
         """Make the processes, which are not started yet."""
         self.disks: dict[str, Disk] = {}
+        #: Names the parts for the processes of the server; None unless we are root, like the disks.
+        self.resolver: Resolver | None = None
         self._clocks = self.directory / "clocks"
         self._clocks.mkdir(parents=True, exist_ok=True)
         super().__post_init__()
@@ -91,6 +94,9 @@ class ChaosStack(Stack):
         directory = self.directory / "postgres"
         with suppress(OSError, subprocess.CalledProcessError):  # only root may mount
             self.disks = {name: Disk(directory / name) for name in DISKS}
+            self.resolver = Resolver()
+            self._names = self.directory / "resolv.conf"
+            self._names.write_text(f"nameserver {self.resolver.address}\noptions timeout:2 attempts:2\n")
         self.postgres = _Postgres(directory, directory / "wal" if self.disks else None)
         ports = {"postgres": self.postgres.port, "redis": self.redis.port, "gorush": self._ports["gorush"]}
         self.relays = {name: Relay(port) for name, port in ports.items()}
@@ -99,13 +105,17 @@ class ChaosStack(Stack):
     def environment(self) -> dict[str, str]:
         """The environment of every process of the server; its connections lead through the relays."""
         return super().environment | {
-            "WAKUPUSH_REDIS__URL": f"redis://127.0.0.1:{self.relays['redis'].port}/0",
-            "WAKUPUSH_GORUSH__URL": f"http://127.0.0.1:{self.relays['gorush'].port}",
+            "WAKUPUSH_REDIS__URL": f"redis://{self._host('redis')}:{self.relays['redis'].port}/0",
+            "WAKUPUSH_GORUSH__URL": f"http://{self._host('gorush')}:{self.relays['gorush'].port}",
         }
 
     def dsn_of(self, *command: str) -> str:
         """Return the connection string of a command of ``wakupush``."""
-        return make_conninfo(super().dsn_of(*command), port=self.relays["postgres"].port)
+        dsn = super().dsn_of(*command)
+        return make_conninfo(dsn, host=self._host("postgres"), port=self.relays["postgres"].port)
+
+    def _host(self, part: str) -> str:
+        return f"{part}.chaos.internal" if self.resolver else "127.0.0.1"
 
     def replace_postgres(self, other: PostgresServer) -> None:
         """Let another Postgres, which runs, take the place of one that was killed."""
@@ -131,9 +141,13 @@ class ChaosStack(Stack):
         if not (self._clocks / clock).exists():
             self.set_clock(clock, 0.0)
         more = {"CHAOS_CLOCK": str(self._clocks / clock), "CHAOS_MODULE": module}
-        return super()._wakupush(
+        process = super()._wakupush(
             name, *arguments, module="chaos.wrong_clock", settings={**(settings or {}), **more}, ready=ready
         )
+        if self.resolver:
+            script = f'mount --bind {self._names} /etc/resolv.conf && exec "$@"'
+            process._command = ["unshare", "--mount", "sh", "-c", script, name, *process._command]
+        return process
 
     def second_processes(self) -> list[Process]:
         """Return another beat and another reconcile, which are not started yet."""
@@ -149,3 +163,5 @@ class ChaosStack(Stack):
             relay.close()
         for disk in self.disks.values():
             disk.unmount()
+        if self.resolver:
+            self.resolver.close()
