@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from chaos.case import Case
+from chaos.case import Case, copies
 from chaos.evidence import Window
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def of(outcome: Outcome) -> dict[str, object]:
         "push requests": _count(case, "request"),
         "answered": sum(id_ in case.answers for id_ in case.messages),
         "answers that left more than once": sum(
-            len(each) > len(case.messages.get(id_, each)) for id_, each in case.answers.items()
+            len(each) > copies(case.messages[id_]) for id_, each in case.answers.items() if id_ in case.messages
         ),
         "notifications asked for": sum(1 for _ in case.notifications()),
         "notifications delivered": sum(bool(case.delivered(item)) for _, _, item in case.notifications()),

@@ -6,6 +6,7 @@ import argparse
 import json
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -282,6 +283,8 @@ def main() -> None:
     parser.add_argument("--real-nodes", action="store_true", help="by the nwaku that WAKUPUSH_TEST_NWAKU names")
     parser.add_argument("--keep", type=Path, help="work in this directory, and keep it")
     given = parser.parse_args()
+    # Disks would stay mounted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     console = Console(highlight=False, soft_wrap=True)
     options = Options(
         seed=given.seed,
