@@ -172,7 +172,8 @@ def check_true(case: Case) -> Iterator[Violation]:
         kept = case.evidence.deliveries.get(item.delivery_key)
         if item.fate is Fate.KEPT and SUCCESS in told and not case.log_lost(item):
             state = kept.state if kept else "gone"
-            if state not in {"pending", "posting", "dead_letter"}:
+            has_expired = state == "expired" and _has_outlived(case, case.history(envelopes, item))
+            if state not in {"pending", "posting", "dead_letter"} and not has_expired:
                 yield Violation(Kind.UNTRUE, item.delivery_key[:16], f"SUCCESS, but the delivery is {state}")
         history = case.history(envelopes, item)
         for at, report in reports:
@@ -195,7 +196,8 @@ def check_pushed(case: Case) -> Iterator[Violation]:
         history = case.history(envelopes, item)
         if late := _pushes_after_expiry(case, item, history):
             yield Violation(Kind.PUSHED_WRONGLY, item.delivery_key[:16], f"{late} pushes after it had expired")
-        has_expired = kept is not None and kept.state == "expired" and _has_outlived(case, history)
+        has_expired = kept is not None and kept.state == "expired"
+        has_expired = has_expired and _has_outlived(case, history) and _was_held_up(case, history)
         is_due = item.fate is Fate.MUST and case.handled(envelopes) and not case.log_lost(item)
         if is_due and not delivered and not has_expired:
             attempts = len(case.pushes.get(item.delivery_key, ()))
@@ -207,11 +209,14 @@ def check_pushed(case: Case) -> Iterator[Violation]:
 
 
 def _has_outlived(case: Case, history: list[Happened]) -> bool:
-    """Return whether a notification was not delivered in its time because gorush was away for that long."""
-    began, ended = history[0].at, history[-1].at
-    gorush = [fault for fault in case.faults(began, ended) if fault.part == "gorush"]
-    is_over = ended - began >= case.evidence.time_to_live - SLACK
-    return is_over and any(fault.ended >= ended - case.evidence.delivery_patience for fault in gorush)
+    """Return whether a notification was tried for as long as it lives."""
+    return history[-1].at - history[0].at >= case.evidence.time_to_live - SLACK
+
+
+def _was_held_up(case: Case, history: list[Happened]) -> bool:
+    """Return whether gorush was at fault, or had been a short while before, when a notification expired."""
+    since = history[-1].at - case.evidence.delivery_patience
+    return any(fault.part == "gorush" for fault in case.faults(since, history[-1].at))
 
 
 def _pushes_after_expiry(case: Case, item: Notified, history: list[Happened]) -> int:

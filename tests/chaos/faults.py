@@ -83,11 +83,25 @@ def _start(process: Process) -> None:
 def _killed(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Postgres, Redis, the node or gorush."""
     process: Process = getattr(stack, part)
-    process.kill()
+    with _refused(part, stack):
+        process.kill()
+        try:
+            yield ()
+        finally:
+            _start(process)
+
+
+@contextmanager
+def _refused(part: str, stack: ChaosStack) -> Iterator[None]:
+    """What is dead refuses connections, and so does the relay before it."""
+    relay = stack.relays.get(part)
+    if relay:
+        relay.cut()
     try:
-        yield ()
+        yield
     finally:
-        _start(process)
+        if relay:
+            relay.mend()
 
 
 @contextmanager
@@ -231,12 +245,8 @@ def _clock_jumps(name: str, stack: ChaosStack, random: Random) -> Iterator[Itera
 @contextmanager
 def _cut_off(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Nothing reaches a part: connections end, and new ones are refused."""
-    relay = stack.relays[part]
-    relay.cut()
-    try:
+    with _refused(part, stack):
         yield ()
-    finally:
-        relay.mend()
 
 
 @contextmanager
@@ -278,12 +288,13 @@ def _wal_disk_full(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     with suppress(psycopg.OperationalError), stack.connect() as connection:
         for _ in range(FULL_SEGMENTS):
             connection.execute("SELECT pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()")
-    try:
-        yield ()
-    finally:
-        stack.disks["wal"].make_room()
-        stack.postgres.kill()
-        _start(stack.postgres)
+    with _refused("postgres", stack):
+        try:
+            yield ()
+        finally:
+            stack.disks["wal"].make_room()
+            stack.postgres.kill()
+            _start(stack.postgres)
 
 
 @contextmanager
@@ -294,9 +305,10 @@ def _restored(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     try:
         yield ()
     finally:
-        stack.postgres.kill()
-        backup.start()
-        stack.replace_postgres(backup)
+        with _refused("postgres", stack):
+            stack.postgres.kill()
+            backup.start()
+            stack.replace_postgres(backup)
 
 
 @contextmanager
@@ -309,10 +321,11 @@ def _failed_over(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     try:
         yield ()
     finally:
-        stack.postgres.kill()
-        replica.promote()
-        link.close()
-        stack.replace_postgres(replica)
+        with _refused("postgres", stack):
+            stack.postgres.kill()
+            replica.promote()
+            link.close()
+            stack.replace_postgres(replica)
 
 
 @contextmanager

@@ -17,21 +17,25 @@ class Relay:
         self.target = target
         #: Seconds that each piece of data takes, in each direction.
         self.delay = 0.0
-        self._is_cut = False
         self._swallows = False
         self._lock = threading.Lock()
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port = self._server.getsockname()[1]
+        self._server: socket.socket | None = None
+        self.port = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         #: Of sockets whose other end has gone without a word.
         self._dead: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        self._threads: list[threading.Thread] = []
+        self._listen()
 
     def cut(self) -> None:
-        """End all connections, and each new one at once."""
-        self._is_cut = True
-        self._end()
+        """End all connections, and refuse new ones until `mend`."""
+        if self._server is not None:
+            _shut(self._server)
+            self._server.close()
+            self._server = None
+        for pair in self._pairs:
+            for each in pair:
+                _shut(each)
 
     def swallow(self) -> None:
         """Carry nothing any more, though connections stay: those that are open for good, new ones until `mend`."""
@@ -40,29 +44,29 @@ class Relay:
 
     def mend(self) -> None:
         """Let new connections through again."""
-        self._is_cut = self._swallows = False
+        self._swallows = False
         self.delay = 0.0
+        if self._server is None:
+            self._listen()
 
     def close(self) -> None:
         """End everything."""
-        _shut(self._server)
-        self._end()
+        self.cut()
         for thread in self._threads:
             thread.join()
-        self._server.close()
 
-    def _end(self) -> None:
-        for pair in self._pairs:
-            for each in pair:
-                _shut(each)
+    def _listen(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", self.port), backlog=512)
+        self.port = self._server.getsockname()[1]
+        thread = threading.Thread(target=self._accept, args=(self._server,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
-    def _accept(self) -> None:
+    def _accept(self, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
-                outer, _ = self._server.accept()
+                outer, _ = server.accept()
                 try:
-                    if self._is_cut:
-                        raise ConnectionRefusedError
                     inner = socket.create_connection(("127.0.0.1", self.target))
                 except OSError:
                     outer.close()
