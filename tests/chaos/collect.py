@@ -232,8 +232,9 @@ LASTING_TABLES = frozenset(
         *("registrations", "schema_migrations", "token_trials", "watermarks"),
     }
 )
-#: What the keys in Redis begin with that have no end: the topics that are listened to, and Celery's own.
-LASTING_KEYS = ("wakupush:watched:", "_kombu.binding", "unacked_mutex")
+#: What the keys in Redis begin with that have no end: the topics that are listened to, and Celery's own, of which
+#: `in_flight` tells.
+LASTING_KEYS = ("wakupush:watched:", "_kombu.binding", "unacked", *QUEUES)
 
 
 def leftovers(stack: Stack, connection: Connection) -> dict[str, int]:

@@ -100,6 +100,8 @@ class Traffic:
         """
         stack, sent = self._stack, self.sent()
         with stack.connect() as connection:
+            # All of it is of one moment, even if not all is quiet.
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             return Evidence(
                 sent=sent,
                 answers=collect.answers(stack, collect.relayed(self._node_url) if relayed is None else relayed, sent),
