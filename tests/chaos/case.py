@@ -16,6 +16,8 @@ from wakupush.model.failures import BY_LABEL, Failure, Retry
 SLACK = 1.0
 #: The fault during which gorush keeps failures to itself: what failed then reads as delivered.
 LOST_LOG = "gorush loses its log"
+#: A delivery whose lease is found lost so many leases after its admission may have had another holder.
+PUT_BACK_LEASES = 1.5
 #: The part at fault where processes had to wait for a processor: they stood still.
 MACHINE = "machine"
 #: The events that a delivery has, without those that another one implies.
@@ -181,8 +183,10 @@ class Case:
                 fault.part in {"gorush", MACHINE} or unknown.pid in fault.pids
                 for fault in self.faults(before.at, unknown.at)
             )
-        # Only of a first attempt an event names the process that held the lease.
-        holders = frozenset({before.pid}) if before.kind == "admitted" else None
+        # Only of a first attempt an event names the process that held the lease, unless that put the delivery back and
+        # another one took it later.
+        is_first = before.kind == "admitted" and unknown.at - before.at < PUT_BACK_LEASES * self.evidence.lease
+        holders = frozenset({before.pid}) if is_first else None
         return any(
             # Nobody could store the outcome.
             fault.part in {"postgres", MACHINE}

@@ -489,6 +489,13 @@ def test_parts_of_a_message_are_answered_once() -> None:
     assert kinds(replace(evidence, answers=GOOD.answers[:2])) == [Kind.UNANSWERED]
 
 
+def test_a_delivery_that_was_put_back_has_another_holder() -> None:
+    late = replace(UNKNOWN, at=103.0 + 2 * LEASE)
+    other = replace(KILLED, pids=frozenset({OTHER}))
+    assert judge(again(103.2, late.at + 1, late, faults=(other,))) == []
+    assert kinds(again(103.2, late.at + 1, late, faults=(replace(other, pids=frozenset()),))) == [Kind.PUSHED_TWICE]
+
+
 def test_a_wait_is_measured_by_the_longest_fault() -> None:
     waited = with_history(ADMITTED, replace(DELIVERED, at=200.0))
     long = replace(KILLED, ended=150.0)
