@@ -50,6 +50,9 @@ SETTINGS = {
     "WAKUPUSH_INGEST__CLAIM_TTL": "30",
     # Clocks are wrong by 110 s together.
     "WAKUPUSH_RECONCILE__OVERLAP": "140",
+}
+#: The apps of the clients' devices.
+APP_SETTINGS = {
     "WAKUPUSH_APPS__STATUS__TOPICS": json.dumps([STATUS]),
     "WAKUPUSH_APPS__STATUS__FIREBASE": "true",
     "WAKUPUSH_APPS__OTHER__TOPICS": json.dumps([OTHER]),
@@ -120,7 +123,7 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
     directory.mkdir(exist_ok=True)
     with ExitStack() as started:
         nodes = started.enter_context(real_nodes(directory)) if options.real_nodes else None
-        settings = SETTINGS | options.settings
+        settings = SETTINGS | APP_SETTINGS | options.settings
         if nodes:
             # What is relayed while the server's node is dead, the Store of its peer has.
             settings["WAKUPUSH_RECONCILE__STORES"] = json.dumps([nodes.server.url, nodes.clients.url])
