@@ -308,7 +308,7 @@ class Fleet:
         # Parts of two envelopes of the same message would be told apart by nobody.
         if bytes_ < LARGE:
             self._again.append(make)
-            if any(item.fate is not Fate.MUST for item in items):
+            if any(len(item.told) > 1 for item in items):
                 self._doubtful.append((time.monotonic(), make))
         return make()
 
@@ -419,7 +419,7 @@ def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegis
 
 #: What clients do, and how often.
 _ACTIONS = {
-    Fleet._notify: 42,
+    Fleet._notify: 40,
     Fleet._notify_many: 13,
     Fleet._notify_at_length: 1,
     Fleet._query: 14,
@@ -428,5 +428,5 @@ _ACTIONS = {
     Fleet._register_wrongly: 2,
     Fleet._repeat: 8,
     Fleet._rewrap: 6,
-    Fleet._repeat_late: 2,
+    Fleet._repeat_late: 4,
 }
