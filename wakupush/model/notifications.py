@@ -49,7 +49,7 @@ def notif_id(delivery_key: bytes, attempt: int, lease: UUID) -> str:
 
 
 def read_notif_id(text: str) -> tuple[bytes, int, UUID | None] | None:
-    """Return the delivery key (32 bytes), the attempt and the lease in a name that `notif_id` made; None for other text.
+    """Return the delivery key (32 bytes), attempt and lease in a name that `notif_id` made; None for other text.
 
     Code of the previous release gave no lease.
     """

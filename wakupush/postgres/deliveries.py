@@ -91,6 +91,7 @@ def note_feedback(
     attempt: int,
     lease: UUID | None,
     failure: Failure,
+    *,
     apps: Sequence[str] | None = None,
 ) -> bool:
     """Keep a failure that gorush's webhook reports, of an attempt under way or stored as delivered.

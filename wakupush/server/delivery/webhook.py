@@ -56,7 +56,7 @@ def take(pool: ConnectionPool, body: bytes, apps: Sequence[str] | None = None) -
     if attempt is None:
         return FeedbackResult.UNKNOWN
     with pool.connection() as connection:
-        if deliveries.note_feedback(connection, *attempt, failure, apps):
+        if deliveries.note_feedback(connection, *attempt, failure, apps=apps):
             return FeedbackResult.NOTED
         return FeedbackResult.KNOWN if deliveries.exists(connection, attempt[0]) else FeedbackResult.UNKNOWN
 

@@ -138,7 +138,10 @@ def test_an_app_cannot_report_on_another(open_server, client, apps):
     [(key, attempt)] = server.rows("SELECT delivery_key, attempt FROM deliveries")
     with server.context.pool.connection() as connection:
         for app, noted in (("nightly", False), ("release", True)):
-            assert deliveries.note_feedback(connection, key, attempt, Failure.TOKEN_UNREGISTERED, [app]) is noted
+            assert (
+                deliveries.note_feedback(connection, key, attempt, None, Failure.TOKEN_UNREGISTERED, apps=[app])
+                is noted
+            )
 
 
 def test_assign_gives_stored_devices_their_apps(open_server, dsn, monkeypatch, tmp_path):
