@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: cluster help setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean age
+.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean setup-pgbouncer
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -40,6 +40,12 @@ setup-pgbouncer:
 	@if ! command -v pgbouncer && ! test -x /usr/sbin/pgbouncer && command -v apt-get && test "$$(id -u)" = 0; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends pgbouncer; \
 	fi >/dev/null || true
+
+# Only `make year` and its test use libfaketime: what is missing here is for them to report.
+setup-faketime:
+	@if ! ls /usr/lib/*/faketime/libfaketimeMT.so.1 && command -v apt-get && test "$$(id -u)" = 0; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends faketime; \
+	fi >/dev/null 2>&1 || true
 
 # Only the tests in tests/deploy use them: Helm, and the loader of compose files that Docker Compose itself uses. Go builds
 # them; what is missing here is for the tests to report.
@@ -92,7 +98,7 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 test: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer check ## Run everything but what takes minutes: linters, types, tests
 	$(RUN) pytest tests -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
-test-long: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
+test-long: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer setup-faketime ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
 	$(RUN) pytest tests -m long -n 2 --dist loadfile --no-loadscope-reorder
 
 release-check: setup ## Check all that has to hold before a release is tagged, a rolling upgrade included (ONLY="clean version …", LIST=1; hours)
@@ -104,6 +110,9 @@ cluster: setup setup-deploy ## Rehearse the chart on a real Kubernetes control p
 chaos: setup ## Kill parts of a loaded server for minutes and judge what came of it (SEED=, MINUTES=, MESSAGES=, JSON=, REAL_NODES=1)
 	PYTHONPATH=tests $(RUN) chaos.run $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(MESSAGES),--messages $(MESSAGES)) \
 		$(if $(JSON),--json $(JSON)) $(if $(REAL_NODES),--real-nodes)
+
+year: setup setup-faketime setup-java ## Let a server live 400 days with jumps of the clock, and judge what grows (DAYS=40, EXPORT=no, JSON=; 100 minutes)
+	PYTHONPATH=tests $(RUN) year.run $(if $(DAYS),--days $(DAYS)) $(if $(filter no,$(EXPORT)),--no-export) $(if $(JSON),--json $(JSON))
 
 check: setup ## Run the linters, the type checker, the spelling, and the rules of the house
 	$(RUN) ruff check

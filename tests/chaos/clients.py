@@ -136,7 +136,7 @@ class Fleet:
 
     def register_all(self) -> list[Post]:
         """Return the first registrations of all devices."""
-        return [self._register(device) for device in self._devices]
+        return [self.register(device) for device in self._devices]
 
     def assume_registered(self) -> None:
         """Go on from where another fleet of the same seed registered all devices."""
@@ -149,6 +149,15 @@ class Fleet:
         post = kind(self)
         self._published.append(post)
         return post
+
+    def forget(self) -> None:
+        """Repeat nothing of what was sent until now."""
+        self._published.clear()
+        self._again.clear()
+
+    def latest(self, count: int) -> list[Callable[[], Post]]:
+        """Return what makes the latest messages again, in new envelopes."""
+        return list(self._again)[-count:]
 
     def _user(self) -> User:
         random = self._random
@@ -189,7 +198,8 @@ class Fleet:
         digits = self._random.randbytes(32).hex()
         return script + digits if script or device.is_ios else f"fcm-{digits}"
 
-    def _register(self, device: Device, **fields: object) -> Post:
+    def register(self, device: Device, **fields: object) -> Post:
+        """Return the next registration of a device; `fields` replace its fields."""
         device.version += 1
         device.registered = not fields.get("unregister", False)
         kinds = PushNotificationRegistration
@@ -233,13 +243,13 @@ class Fleet:
         return make()
 
     def _rise(self) -> Post:
-        return self._register(self._device("rising", "reviving"))
+        return self.register(self._device("rising", "reviving"))
 
     def _leave_or_return(self) -> Post:
         device = self._device("leaving")
         if not device.manner.leaves:
             return self._rise()
-        return self._register(device, unregister=True) if device.registered else self._register(device)
+        return self.register(device, unregister=True) if device.registered else self.register(device)
 
     def _register_wrongly(self) -> Post:
         device = self._device()

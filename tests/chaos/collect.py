@@ -68,9 +68,16 @@ def answers(
     found = []
     for _, message, arrived in relayed:
         reply = open_reply(message, tuple(keys.get(message.content_topic, ())))
-        if reply is not None and reply.signer == stack.key.public_key and reply.type in _READERS:
-            found.append(_READERS[reply.type](reply, arrived))
+        if reply is not None and (answer := read_answer(stack, reply, arrived)):
+            found.append(answer)
     return tuple(found)
+
+
+def read_answer(stack: Stack, reply: OpenedReply, at: float) -> Answered | None:
+    """Return what the server answered; None if it is not the server's answer."""
+    if reply.signer != stack.key.public_key or reply.type not in _READERS:
+        return None
+    return _READERS[reply.type](reply, at)
 
 
 def _read_registration(reply: OpenedReply, at: float) -> Answered:
@@ -114,8 +121,8 @@ def pushes(stack: Stack) -> tuple[Pushed, ...]:
     )
 
 
-def events(connection: Connection) -> tuple[Happened, ...]:
-    """Return the delivery events, in the order in which they were committed.
+def events(connection: Connection, since: float = 0.0) -> tuple[Happened, ...]:
+    """Return the delivery events from a time on (seconds since the epoch), in the order of their commits.
 
     Their times are those of the commits where Postgres keeps them; else the workers' clocks count.
     """
@@ -124,7 +131,8 @@ def events(connection: Connection) -> tuple[Happened, ...]:
     rows = connection.execute(
         f"SELECT kind, trace_id, extract(epoch FROM {time_})::float8 AS at, failure, attempt,"
         " encode(installation_pseudonym, 'hex'), count, split_part(worker, ':', 2)::integer"
-        " FROM delivery_history ORDER BY at, id, step"
+        " FROM delivery_history WHERE time >= to_timestamp(%s) ORDER BY at, id, step",
+        [since],
     )
     names = ("kind", "trace_id", "at", "failure", "attempt", "installation", "count", "pid")
     return tuple(Happened(**dict(zip(names, row, strict=True))) for row in rows)

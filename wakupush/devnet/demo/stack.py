@@ -68,11 +68,14 @@ class Stack:
     defaults: Mapping[str, str] = field(default_factory=dict)
     #: Pubsub topics that the server listens to.
     shards: Sequence[str] = SHARDS
-    #: The module that ``python -m`` runs instead of `wakupush` for workers, and for ingest; tests plant faults so.
+    #: The module that ``python -m`` runs instead of `wakupush` for workers, ingest and beat; tests plant faults so.
     worker_module: str = "wakupush"
     ingest_module: str = "wakupush"
+    beat_module: str = "wakupush"
     #: False trades the safety of Postgres' data for speed.
     fsync: bool = True
+    #: Of the embedded Postgres, see `PostgresServer`.
+    postgres_settings: Mapping[str, str] = field(default_factory=dict)
     #: Of the embedded Waku node; go-waku's has no Store v3, which the observer reads.
     manners: Literal["nwaku", "go-waku"] = "nwaku"
     #: Further ones of the first embedded Waku node, see `wakupush.devnet.serve`; they win over ours.
@@ -94,7 +97,7 @@ class Stack:
         self._make_processes()
 
     def _make_parts(self, waku: Sequence[str]) -> None:
-        self.postgres = PostgresServer(self.directory / "postgres", fsync=self.fsync)
+        self.postgres = PostgresServer(self.directory / "postgres", fsync=self.fsync, settings=self.postgres_settings)
         self.redis = RedisServer(self.directory / "redis")
         options = ("--manners", self.manners, "--archive-window", "any")
         peers = {
@@ -126,7 +129,7 @@ class Stack:
         self.feedback = self._wakupush(
             "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
         )
-        self.beat = self._wakupush("beat", "beat")
+        self.beat = self._wakupush("beat", "beat", module=self.beat_module)
 
     @property
     def node_url(self) -> str:
@@ -276,15 +279,16 @@ class Stack:
             return self.postgres_dsn
         return make_conninfo(self.postgres_dsn, user=role)
 
-    def run(self, *arguments: str) -> None:
-        """Run a command of ``wakupush`` to its end.
+    def run(self, *arguments: str, timeout: float = 60) -> None:
+        """Run a command of ``wakupush`` to its end, for so many seconds at most.
 
         Raises:
             StartFailedError: it failed; the text ends with the tail of its log.
+            WaitTimeoutError: it goes on.
         """
         process = self._wakupush(arguments[0], *arguments)
         process.start()
-        if process.wait(timeout=60):
+        if process.wait(timeout=timeout):
             raise StartFailedError(f"wakupush {' '.join(arguments)} failed\n{process.log_tail()}")
 
     def stop(self) -> None:

@@ -1,0 +1,59 @@
+"""A database with a million rows, as old as a server's after a year: no job and no message reads what it does not want.
+
+Plans and rows are judged, not times: `make age` does the same with ten million users.
+"""
+
+import psycopg
+import pytest
+
+from benchmarks.age.fill import Size, fill
+from benchmarks.age.run import Bystander, findings, run
+from benchmarks.age.statements import Recorder
+from benchmarks.age.work import every_work, processes
+
+SIZE = Size(users=50_000, expired=100_000, pending=30_000)
+
+
+@pytest.fixture
+def results(dsn, open_server, postgres):
+    fill(dsn, SIZE)
+    settings, recorder = open_server().context.settings, Recorder()
+    bystander = Bystander(dsn, postgres.log)
+    with processes(settings, recorder) as opened, psycopg.connect(dsn, autocommit=True) as connection:
+        return [run(work, recorder, connection, bystander.longest) for work in every_work(opened, SIZE)]
+
+
+def test_no_statement_reads_more_than_it_wants(results):
+    assert not [result.failure for result in results if result.failure]
+    read = [finding for result in results for finding in findings(result.statements, with_times=False)]
+    assert not read
+    worked = {result.work.name for result in results if result.rows}
+    assert {"first registrations", "queries", "push requests", "next attempts", "claim_due"} <= worked
+    assert {"prune: deliveries", "prune: dead_letters", "prune: topics"} <= worked
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT count(*) FROM deliveries WHERE trace_id = 'x'", "reads all of deliveries"),
+        ("SELECT FROM registrations ORDER BY key_hash OFFSET 8000 LIMIT 1", "reads 8,001 rows for 1"),
+    ],
+)
+def test_a_statement_that_reads_too_much_is_found(dsn, query, expected):
+    fill(dsn, Size(users=30_000, expired=30_000, pending=0), ("registrations", "expired"))
+    recorder = Recorder()
+    with psycopg.connect(dsn) as connection:
+        recorder.watch(connection)
+        connection.execute(query)
+    [finding] = findings(recorder.statements, with_times=False)
+    assert expected in finding
+
+
+def test_a_statement_changes_what_it_says(dsn):
+    """It is executed once more after it was explained: that execution alone counts."""
+    recorder = Recorder()
+    with psycopg.connect(dsn) as connection:
+        recorder.watch(connection)
+        connection.execute("INSERT INTO message_attempts VALUES (%(hash)s, 1)", {"hash": bytes(32)})
+        assert connection.execute("SELECT count(*) FROM message_attempts").fetchone() == (1,)
+    assert [(each.read, each.wanted) for each in recorder.statements] == [(0, 1), (1, 1)]
