@@ -75,10 +75,11 @@ def move(stack: Stack, days: int) -> None:
         before = time.time()
         Path(os.environ[_FILE]).write_text(f"+{days * DAY:.0f}\n")
         start = time.monotonic()
-        wait_until(lambda: time.time() > before + DAY / 2, timeout=10, what="the clock moves")
-        time.sleep(max(0.0, start + _CACHE_SECONDS - time.monotonic()))
+        # What starts now reads the file at once.
         stack.postgres.start()
-    stack.beat.launch()
+        stack.beat.launch()
+        time.sleep(max(0.0, start + _CACHE_SECONDS - time.monotonic()))
+        wait_until(lambda: time.time() > before + DAY / 2, timeout=10, what="the clock moves")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+import psutil
 import psycopg
 from psycopg.rows import dict_row
 from redis import Redis
@@ -65,7 +66,7 @@ def measure(stack: Stack) -> dict[str, dict[str, float]]:
         database = connection.execute("SELECT pg_database_size(current_database()) AS bytes").fetchone()
     with Redis.from_url(stack.redis_url) as redis:
         rows["keys in Redis"] = redis.dbsize()
-    memory: dict[str, float] = {}
+    memory: dict[str, float] = {"redis": psutil.Process(stack.redis.pid).memory_info().rss}
     for sample in collect.memory(stack):
         memory[sample.name] = memory.get(sample.name, 0) + sample.rss
     return {

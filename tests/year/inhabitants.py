@@ -17,7 +17,8 @@ from wakupush.protocol import envelopes, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey, PublicKey
 
-USERS = 40
+#: Of clients among whom each manner is found.
+SEED, USERS = "year 13", 40
 #: Days after which a device registers again, and a newcomer leaves.
 RENEWAL_DAYS = 6.5
 STAY_DAYS = 3
@@ -35,7 +36,7 @@ class Inhabitants:
 
     def __init__(self, server: PublicKey, repeat_days: int) -> None:
         self._server, self._repeat_days = server, repeat_days
-        self._fleet = Fleet("year", server, USERS)
+        self._fleet = Fleet(SEED, server, USERS)
         self._devices = [device for user in self._fleet.users for device in user.devices]
         #: A device that registers on the first day, renews, and is notified each day.
         self._witness = next(device for device in self._devices if device.manner.name == "steady")
@@ -55,7 +56,7 @@ class Inhabitants:
         """Return the messages of a day; a registration comes before those about its device."""
         # What they remember to repeat is of this day, but for what this class repeats.
         self._fleet.forget()
-        posts = [*self._renew(), *self._come(), *self._leave(), *self._repeat(number)]
+        posts = [*self._renew(), *self._come(number), *self._leave(), *self._repeat(number)]
         posts += [self._fleet.next() for _ in range(ANY)]
         daily = [self._fleet.notify_plainly(self._witness) for _ in range(3)]
         self._repeats[number] = self._fleet.latest(len(daily))
@@ -75,8 +76,8 @@ class Inhabitants:
         count = len(self._devices)
         return [self._fleet.register(self._devices[at % count]) for at in range(begin, int(self._renewals))]
 
-    def _come(self) -> list[Post]:
-        self._newcomers.append(Fleet(secrets.token_hex(8), self._server, NEWCOMERS))
+    def _come(self, number: int) -> list[Post]:
+        self._newcomers.append(Fleet(f"newcomers of day {number}", self._server, NEWCOMERS))
         return self._newcomers[-1].register_all()
 
     def _leave(self) -> list[Post]:

@@ -24,7 +24,7 @@ from chaos.plan import Sent
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import Stack
-from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
+from wakupush.devnet.parts.processes import StartFailedError, WaitTimeoutError, wait_until
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from year import clock
@@ -38,11 +38,15 @@ PATIENCE = 90.0
 EXPORT_SECONDS = 600.0
 #: Days for which a full year keeps events, ids and dead letters by default; a shorter run keeps them for an eighth.
 RETENTION = {"EVENTS": 30, "ADMITTED_REQUESTS": 30, "DEAD_LETTERS": 7}
+#: Of the table, in characters.
+WIDTH = 100
 SETTINGS = {
     "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.5",
     "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "2",
     # A few devices always fail as if the whole platform did: probes have to get past them in time.
     "WAKUPUSH_BREAKER__PAUSE": "1",
+    # As by default: what the ledger no longer has must not come back out of the Store.
+    "WAKUPUSH_RECONCILE__WINDOW": str(clock.DAY),
 }
 #: What the messages of a day are judged by; a delivery that failed is gone, or expired, the day after.
 CHECKS = (
@@ -92,13 +96,16 @@ class Year:
         self._delivered: set[str] = set()
 
     def run(self) -> list[Day]:
-        """Live through all days."""
+        """Live through all days; what does not start again ends them."""
         found = []
         for number in range(1, self._days + 1):
             begun = time.monotonic()
-            if number > 1:
-                clock.move(self._stack, number - 1)
-            day = self._day(number)
+            try:
+                if number > 1:
+                    clock.move(self._stack, number - 1)
+                day = self._day(number)
+            except (StartFailedError, WaitTimeoutError) as error:
+                return [*found, Day(number=number, values={}, violations=[f"the last one: {error}"])]
             found.append(day)
             for violation in day.violations:
                 self._say(f"day {number}: {violation}")
@@ -192,14 +199,16 @@ class Year:
             return [str(error)]
         failed = [f"beat: job_failed in its log on day {number}"] if self._stack.beat.has_logged('"job_failed"') else []
         if self._has_export and (number % EXPORT_DAYS == 0 or number == self._days):
+            self._say(f"day {number}: export")
             self._stack.run("pipeline", "export", timeout=EXPORT_SECONDS)
         return failed
 
     def _seconds_of_jobs(self) -> dict[str, float]:
         """Stop beat, which then writes them down; it starts again after the jump."""
+        file = Path(self._stack.settings["YEAR_JOBS"])
+        file.unlink(missing_ok=True)
         self._stack.beat.stop()
-        seconds: dict[str, float] = json.loads(Path(self._stack.settings["YEAR_JOBS"]).read_text())
-        return seconds
+        return json.loads(file.read_text()) if file.exists() else {}
 
 
 def make_stack(directory: Path, days: int, fault: str) -> Stack:
@@ -256,6 +265,7 @@ def main() -> None:
         if options.keep is None:
             shutil.rmtree(directory, ignore_errors=True)
     violations = judge(days)
+    console.width = max(console.width, WIDTH)
     console.print(table(days))
     for violation in violations:
         console.print(violation, markup=False, style="red")
