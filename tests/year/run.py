@@ -35,7 +35,7 @@ DAYS = 400
 EXPORT_DAYS = 14
 #: Seconds until a day's messages have to be handled, answered and pushed, and an export be done.
 PATIENCE = 90.0
-EXPORT_SECONDS = 600.0
+EXPORT_SECONDS = 1200.0
 #: Days for which a full year keeps events, ids and dead letters by default; a shorter run keeps them for an eighth.
 RETENTION = {"EVENTS": 30, "ADMITTED_REQUESTS": 30, "DEAD_LETTERS": 7}
 #: Of the table, in characters.
