@@ -154,6 +154,7 @@ class Fleet:
         """Repeat nothing of what was sent until now."""
         self._published.clear()
         self._again.clear()
+        self._doubtful.clear()
 
     def latest(self, count: int) -> list[Callable[[], Post]]:
         """Return what makes the latest messages again, in new envelopes."""

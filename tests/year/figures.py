@@ -67,7 +67,7 @@ def measure(stack: Stack) -> dict[str, dict[str, float]]:
     with Redis.from_url(stack.redis_url) as redis:
         rows["keys in Redis"] = redis.dbsize()
     memory: dict[str, float] = {"redis": psutil.Process(stack.redis.pid).memory_info().rss}
-    for sample in collect.memory(stack):
+    for sample in collect.samples(stack):
         memory[sample.name] = memory.get(sample.name, 0) + sample.rss
     return {
         "rows": rows,

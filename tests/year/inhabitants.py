@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chaos.clients import MANNERS, Fleet, Post
-from chaos.plan import Fate, Notified
+from chaos.plan import Fate, Sent
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.pb.push_notification_pb2 import PushNotificationRequest
@@ -89,13 +89,13 @@ class Inhabitants:
     def _repeat(self, number: int) -> list[Post]:
         """Return old push requests in new envelopes: they are answered, and no push follows."""
         posts = [make() for make in self._repeats.pop(number - self._repeat_days, ())]
-        return [replace(post, sent=replace(post.sent, items=_settled(post))) for post in posts]
+        return [replace(post, sent=tuple(_settled(sent) for sent in post.sent)) for post in posts]
 
     def _foreign(self) -> Post:
         other = PrivateKey.generate().public_key
         message = messages.to_server(PrivateKey.generate(), other, Type.PUSH_NOTIFICATION_REQUEST, b"")
         topic = topics.content_topic(topics.partitioned_topic(self._server))
-        return Post(SHARDS[0], replace(message, content_topic=topic), None)
+        return Post(SHARDS[0], (replace(message, content_topic=topic),), ())
 
     def _part(self) -> list[Post]:
         """Return one part of a message whose other parts never come."""
@@ -104,8 +104,8 @@ class Inhabitants:
         parts = envelopes.to_key(
             PrivateKey.generate(), self._server, kind, inner, timestamp=time.time_ns(), most_bytes=2500
         )
-        return [Post(SHARDS[0], parts[0], None)]
+        return [Post(SHARDS[0], (parts[0],), ())]
 
 
-def _settled(post: Post) -> tuple[Notified, ...]:
-    return tuple(replace(item, fate=Fate.MAY) for item in post.sent.items) if post.sent else ()
+def _settled(sent: Sent) -> Sent:
+    return replace(sent, items=tuple(replace(item, fate=Fate.MAY) for item in sent.items))

@@ -122,7 +122,7 @@ class Year:
         last = self._inhabitants.roll_call() if number == self._days else []
         self._send(messages, [*self._inhabitants.day(number), *last, lost])
         violations = self._settle(messages, started)
-        dead = {item.delivery_key for item in lost.sent.items} if lost.sent else set()
+        dead = {item.delivery_key for sent in lost.sent for item in sent.items}
         if number > 1 and any(push.delivery_key in dead for push in messages.pushes):
             violations.append("a push was posted to a token that died on the first day")
         violations += self._repeated(messages, number)
@@ -132,7 +132,7 @@ class Year:
 
     def _send(self, messages: Messages, posts: list[Post]) -> None:
         messages.count += len(posts)
-        for sent in (post.sent for post in posts if post.sent):
+        for sent in (sent for post in posts for sent in post.sent):
             messages.sent.append(sent)
             key = PrivateKey(bytes.fromhex(sent.client))
             messages.keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
@@ -174,6 +174,7 @@ class Year:
                 pushes=tuple(push for push in messages.pushes if push.delivery_key in asked),
                 events=collect.events(connection, since - 1),
                 pseudonyms=collect.pseudonyms(self._stack, tuple(messages.sent)),
+                ledger=collect.handled(connection),
                 quarantined=collect.quarantined(connection),
             )
         case = checker.Case(evidence)
