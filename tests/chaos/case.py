@@ -45,11 +45,15 @@ def states(history: list[Happened]) -> list[str]:
     return found
 
 
-def states_at(history: list[Happened], at: float) -> set[str]:
-    """Return the states that a delivery may have had at a time, as far as clocks tell."""
+def states_at(history: list[Happened], at: float, before: float = SLACK) -> set[str]:
+    """Return the states that a delivery may have had at a time, as far as clocks tell.
+
+    Args:
+        before: seconds for which what was true before that time still counts.
+    """
     found = list(zip(history, states(history), strict=True))
-    before = [state for event, state in found if event.at <= at - SLACK]
-    return {state for event, state in found if at - SLACK < event.at <= at + SLACK} | set(before[-1:])
+    earlier = [state for event, state in found if event.at <= at - before]
+    return {state for event, state in found if at - before < event.at <= at + SLACK} | set(earlier[-1:])
 
 
 @dataclass(frozen=True)

@@ -309,17 +309,20 @@ class Fleet:
             for item, (_, told, fate) in zip(parsed, made, strict=True)
         )
 
+        is_doubtful = any(len(item.told) > 1 for item in items) and bytes_ < LARGE
+        content = encoded.hex() if is_doubtful else ""
+
         def make() -> Post:
             kind = Type.PUSH_NOTIFICATION_REQUEST
             parts = envelopes.to_key(
                 asker.key, self._server, kind, encoded, timestamp=time.time_ns(), most_bytes=most_bytes
             )
-            return self._post("request", message_id, asker, parts, items=items)
+            return self._post("request", message_id, asker, parts, items=items, content=content)
 
         # Parts of two envelopes of the same message would be told apart by nobody.
         if bytes_ < LARGE:
             self._again.append(make)
-            if any(len(item.told) > 1 for item in items):
+            if is_doubtful:
                 self._doubtful.append((time.monotonic(), make))
         return make()
 
@@ -396,6 +399,14 @@ class Fleet:
             for message in made
         )
         return Post(asker.shard, made, sent)
+
+
+def repeat(server: PublicKey, sent: Sent) -> Post:
+    """Return a request in a new envelope."""
+    sender = PrivateKey(bytes.fromhex(sent.client))
+    message = messages.to_server(sender, server, Type.PUSH_NOTIFICATION_REQUEST, bytes.fromhex(sent.content))
+    envelope = message_hash(SHARDS[0], message).hex()
+    return Post(SHARDS[0], (message,), (replace(sent, envelope=envelope, at=time.time()),))
 
 
 def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegistration]], seed: str) -> list[Post]:

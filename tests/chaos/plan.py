@@ -53,7 +53,7 @@ class Sent:
     at: float
     #: Registration: what may be answered.
     told: tuple[str, ...] = ()
-    #: Registration: the PushNotificationRegistration, hex.
+    #: Registration: the PushNotificationRegistration, hex. Request that may fail late: the PushNotificationRequest.
     content: str = ""
     #: Query: installation id and access token of each device that the answer has to name.
     devices: tuple[tuple[str, str], ...] = ()
@@ -63,6 +63,11 @@ class Sent:
     items: tuple[Notified, ...] = ()
     #: Of how many envelopes it is one that carry the message together.
     parts: int = 1
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether it is a request for devices that may not be reached."""
+        return any(len(item.told) > 1 for item in self.items)
 
     @property
     def trace_id(self) -> str:

@@ -233,7 +233,7 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
         lambda: replace(
             failed(replace(FAILED, kind="expired", failure="delivery_expired")),
             deliveries={KEY: Kept(state="expired", failure="delivery_expired", attempt=1)},
-            answers=(*GOOD.answers[:2], answered(SUCCESS, at=106.0)),
+            answers=(*GOOD.answers[:2], answered(SUCCESS, at=107.0)),
         ),
     ),
     "a success after an error, and nothing happened in between": (
@@ -440,6 +440,8 @@ def test_another_envelope_may_be_answered_otherwise() -> None:
 
 def test_success_before_a_failure_is_true() -> None:
     assert judge(replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=103.1)))) == []
+    # It was being handed to the node.
+    assert judge(replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=105.0)))) == []
     later = failed(FAILED, replace(ADMITTED, at=104.0), replace(FAILED, at=109.0))
     assert judge(replace(later, answers=(*GOOD.answers[:2], answered(SUCCESS, at=106.0)))) == []
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from random import Random
 
 from chaos import collect
 from chaos.checker import last_registrations
-from chaos.clients import roll_call
+from chaos.clients import repeat, roll_call
 from chaos.evidence import Evidence
 from chaos.load import publish_all
 from chaos.plan import Sent, load
@@ -17,6 +18,8 @@ from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 
+#: Requests that come again at the end.
+REPEATS = 50
 _TESTS = Path(__file__).parent.parent
 #: Where Python finds us and the server.
 PYTHONPATH = f"{_TESTS.parent}{os.pathsep}{_TESTS}"
@@ -83,12 +86,15 @@ class Traffic:
             wait_until(quiet, timeout=seconds, what=what, interval=0.5)
 
     def call_the_roll(self) -> None:
-        """Ask for a push to each device as it is registered now."""
+        """Ask for a push to each device as it is registered now, and again for some that may have failed since."""
+        sent, server = self.sent(), self._stack.key.public_key
         contents = [
-            (sent.client, PushNotificationRegistration.FromString(bytes.fromhex(sent.content)))
-            for sent in last_registrations(self.sent()).values()
+            (each.client, PushNotificationRegistration.FromString(bytes.fromhex(each.content)))
+            for each in last_registrations(sent).values()
         ]
-        posts = roll_call(self._stack.key.public_key, contents, self._seed)
+        doubtful = {each.id: each for each in sent if each.content and each.is_doubtful}
+        chosen = Random(self._seed).sample(sorted(doubtful), min(REPEATS, len(doubtful)))
+        posts = [*roll_call(server, contents, self._seed), *(repeat(server, doubtful[id_]) for id_ in chosen)]
         publish_all(self._node_url, posts, self._last_plan)
 
     def evidence(self, relayed: list[tuple[str, WakuMessage, float]] | None = None, **known: object) -> Evidence:
