@@ -226,7 +226,7 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
     ),
     "a success that left after the token was found dead": (
         Kind.FALSE_SUCCESS,
-        lambda: replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=106.0))),
+        lambda: replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=107.0))),
     ),
     "a success that left after the notification had expired": (
         Kind.FALSE_SUCCESS,
