@@ -9,11 +9,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from threading import Thread
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from chaos.stack import Disk
+from chaos.faults import _connections_used_up, _data_disk_full, _wal_disk_full
+from chaos.run import open_directory
+from chaos.stack import ChaosStack, Disk
 from chaos.traffic import PYTHONPATH
 from support.relay import Relay
 from support.resolver import Resolver
@@ -131,3 +136,48 @@ def test_silent_name_server_names_nothing() -> None:
         with pytest.raises(TimeoutError):
             client.recv(512)
     resolver.close()
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[ChaosStack]:
+    """Return a stack of which nothing but Postgres runs."""
+    with open_directory() as directory:
+        stack = ChaosStack(directory)
+        try:
+            stack.postgres.start()
+            with stack.connect() as connection:
+                connection.execute("CREATE TABLE filled AS SELECT 1 AS it")
+            yield stack
+        finally:
+            stack.stop()
+
+
+@only_root
+def test_tables_cannot_grow_on_a_full_disk(stack: ChaosStack) -> None:
+    grow = "INSERT INTO filled SELECT generate_series(1, 10000)"
+    with stack.connect() as connection:
+        with _data_disk_full(stack, Random(1)), pytest.raises(psycopg.errors.DiskFull):
+            connection.execute(grow)
+        connection.execute(grow)
+
+
+@only_root
+def test_postgres_stops_without_room_for_its_log(stack: ChaosStack) -> None:
+    with stack.connect() as connection:
+        with _wal_disk_full(stack, Random(1)), pytest.raises(psycopg.OperationalError):
+            stack.connect()
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("TABLE filled")
+    assert "PANIC" in stack.postgres.log.read_text()
+    with stack.connect() as connection:
+        connection.execute("INSERT INTO filled SELECT 2")
+
+
+@only_root
+def test_used_up_connections_are_given_back(stack: ChaosStack) -> None:
+    with stack.connect() as connection:
+        connection.execute("CREATE ROLE wakupush_exporter LOGIN")
+    dsn = make_conninfo(stack.postgres_dsn, user="wakupush_exporter")
+    with _connections_used_up(stack, Random(1)), pytest.raises(psycopg.OperationalError, match="connection slots"):
+        psycopg.connect(dsn)
+    psycopg.connect(dsn).close()
