@@ -20,12 +20,12 @@ UNHURRIED = {"WAKUPUSH_INGEST__POLL_INTERVAL": "0.2"}
 
 
 @contextmanager
-def running_stack(**options: object) -> Iterator[Stack]:
+def running_stack(kind: type[Stack] = Stack, **options: object) -> Iterator[Stack]:
     """Run a stack in a directory that Postgres' user can reach, which pytest's own cannot be."""
     directory = Path(tempfile.mkdtemp(prefix="wakupush-e2e-"))
     directory.chmod(0o755)
     try:
-        with Stack(directory, fsync=False, defaults=UNHURRIED, **options) as stack:
+        with kind(directory, fsync=False, defaults=UNHURRIED, **options) as stack:
             yield stack
         # Each process has its own role, whose rights `wakupush/postgres/grants/` says: none may lack one.
         log = stack.postgres.log.read_text(errors="replace") if stack.postgres.log.exists() else ""

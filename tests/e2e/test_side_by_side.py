@@ -4,8 +4,9 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,7 +16,7 @@ from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.queues import QUEUES
 from wakupush.pb.push_notification_pb2 import (
@@ -23,15 +24,12 @@ from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
     PushNotificationResponse,
 )
-from wakupush.postgres.migrations import runner
 from wakupush.protocol import payload, segments
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 OLD = last_release()
-#: What the last release needs, so that it waits until the end of the upgrade.
-WAITS = [each.name for each in runner.migrations() if each.is_post and each.number >= runner.RELEASE_BEGINS]
 CLIENTS = 60
 ATTEMPTS = 6
 #: Clients whose device is out of reach in passing: their deliveries are tried until no attempt is left.
@@ -58,31 +56,40 @@ def code_of_before(tmp_path_factory):
     return folder
 
 
+@dataclass(kw_only=True, eq=False)
+class UpgradedStack(Stack):
+    """A stack on the schema of an upgrade that is under way: what old code needs is still there."""
+
+    old_code: Path
+
+    def migrate(self):
+        process = old_process(self, self.old_code, "migrate", "migrate")
+        process.start()
+        assert process.wait(timeout=60) == 0, process.log_tail()
+        super().migrate("--pre")
+
+
+def old_process(stack, folder, name, *arguments):
+    command = [sys.executable, "-m", "wakupush", *arguments]  # the working directory comes first
+    environment = {name: value for name, value in stack.environment.items() if name not in NEWER_SETTINGS}
+    log = stack.directory / f"old-{name}.log"
+    return Process(f"old {name}", command, log=log, env=environment, cwd=folder, start_timeout=120, grace=100)
+
+
 @pytest.fixture(scope="module")
-def stack(start_stack):
+def stack(start_stack, code_of_before):
     waits = {"FIRST_WAIT": "0.2", "SLOW_FIRST_WAIT": "0.2", "MAX_WAIT": "0.5", "MAX_ATTEMPTS": str(ATTEMPTS)}
     breaker = {"WAKUPUSH_BREAKER__FAULTS": "100000"}
-    stack = start_stack(settings={f"WAKUPUSH_DELIVERY__{name}": value for name, value in waits.items()} | breaker)
-    with stack.connect() as connection:
-        # As while an upgrade is under way: the last step of the migrations is still to come.
-        connection.execute("DELETE FROM schema_migrations WHERE name = ANY(%s)", [WAITS])
-    return stack
+    settings = {f"WAKUPUSH_DELIVERY__{name}": value for name, value in waits.items()} | breaker
+    return start_stack(kind=UpgradedStack, old_code=code_of_before, settings=settings)
 
 
 @pytest.fixture(scope="module")
 def old_processes(stack, code_of_before):
     """Run the workers and the schedule of the old code beside the stack's; yield the workers by queue."""
 
-    def process(name, *arguments, ready=None):
-        command = [sys.executable, "-m", "wakupush", *arguments]  # the working directory comes first
-        return Process(f"old {name}", command, log=stack.directory / f"old-{name}.log", env=environment,
-                       cwd=code_of_before, ready=ready, start_timeout=120, grace=100)  # fmt: skip
-
-    environment = {name: value for name, value in stack.environment.items() if name not in NEWER_SETTINGS}
-    workers = {}
-    for queue in QUEUES:
-        workers[queue] = process(queue, "worker", queue)
-    beat = process("beat", "beat")
+    workers = {queue: old_process(stack, code_of_before, queue, "worker", queue) for queue in QUEUES}
+    beat = old_process(stack, code_of_before, "beat", "beat")
     for each in (*workers.values(), beat):
         each.start()
     for each in workers.values():
