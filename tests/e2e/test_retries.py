@@ -35,7 +35,7 @@ def stack(start_stack):
             # The shortest lease that the settings allow with such a time-out.
             "WAKUPUSH_GORUSH__TIMEOUT": "4",
             "WAKUPUSH_GORUSH__CONNECT_TIMEOUT": "1",
-            "WAKUPUSH_DELIVERY__LEASE": "25",
+            "WAKUPUSH_DELIVERY__LEASE": "30",
         },
     )
 

@@ -23,6 +23,7 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.connections.postgres import is_pooled, open_pool, refuse_pooler
 from wakupush.runtime.settings import PostgresSettings, Settings, SettingsError
 from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.deliveries import claim_due
 from wakupush.server.beat.retention import prune
 
@@ -65,9 +66,10 @@ def test_server_works_behind_a_pooler(open_server, behind, client):
         server.handle(DISPATCH, request(client, server, registered))
         assert server.outcomes(client) == [["success"]]
         assert [push.outcome for push in server.pushes()] == ["delivered"]
-    publish_overdue(server.context)
-    claim_due(server.context)
-    prune(server.context)
+    with closing(open_beat(server.context.settings)) as beat:
+        publish_overdue(beat)
+        claim_due(beat)
+        prune(beat)
     assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY state") == [("delivered", 10)]
 
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tenacity import stop_after_attempt
 
 from support.rows import ANDROID, IOS
-from support.served import AtOnce, request, rewrapped
+from support.served import AtOnce, request, rewrapped, trip
 from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
@@ -49,7 +49,7 @@ def two_platforms(server, client):
 
 def test_a_platform_that_is_not_put_back_hides_no_failure(server, client):
     sent = two_platforms(server, client)
-    server.context.breaker.open(ANDROID)
+    trip(server.context.breaker, ANDROID)
     spoil = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE query_canceled; END $$"
     with server.context.pool.connection() as connection:
         connection.execute(spoil)
