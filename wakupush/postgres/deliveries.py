@@ -130,8 +130,10 @@ def exists(connection: Connection, delivery_key: bytes) -> bool:
 def apply_feedback(connection: Connection, delivery_keys: Collection[bytes]) -> list[Settlement]:
     """Make deliveries FAILED whose failure the webhook reported after they were stored as delivered; return them.
 
-    Their chat ids and messages are forgotten, and no worker holds a lease.
+    Their chat ids and messages are forgotten, and no worker holds a lease. Their devices are locked first: a failure
+    may be about a token, and who unregisters a device deletes its deliveries after.
     """
+    connection.execute(_SQL["lock_devices"], {"delivery_keys": list(delivery_keys)})
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["apply_feedback"], {"delivery_keys": list(delivery_keys)}).fetchall()
     return [_ended(row, DeliveryState.FAILED) for row in rows]

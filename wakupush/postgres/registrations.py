@@ -100,6 +100,12 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
     return by_key
 
 
+def lock(connection: Connection, installations: Collection[Installation]) -> None:
+    """Lock devices whose tokens are to be judged, always in the same order, and before their deliveries."""
+    if installations:
+        connection.execute(_SQL["lock"], _pairs(installations))
+
+
 def token_died(connection: Connection, dead: Collection[tuple[Installation, int]]) -> set[Installation]:
     """Remember that the device tokens of these versions are gone; return the installations that were not marked yet."""
     rows = [{**asdict(installation), "version": version} for installation, version in dead]

@@ -2,15 +2,18 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, timedelta
 
 import psycopg
 import pytest
 
-from support.rows import AT_REST, IOS, delivery, take, take_on
+from support.rows import AT_REST, IOS, change, delivery, take, take_on
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequest, Settlement
 from wakupush.model.failures import Failure
-from wakupush.postgres import deliveries, due, requests
+from wakupush.model.registrations import Unregistration
+from wakupush.postgres import deliveries, due, registrations, requests
 
 MONDAY = date(2026, 11, 23)
 
@@ -230,3 +233,41 @@ def test_a_correction_adds_no_row(connection):
     requests.correct(connection, {known: RememberedRequest([False]), gone: RememberedRequest([False])})
     rows = connection.execute("SELECT message_id, week, succeeded FROM admitted_requests").fetchall()
     assert rows == [(known[:16], MONDAY - timedelta(days=7), "0")]
+
+
+def blocked(dsn, lock, work, row):
+    """Say whether a row is free while some work waits for another row, which `lock` holds."""
+    with psycopg.connect(dsn) as holder, psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as threads:
+        holder.execute(lock)
+        working = threads.submit(work, other)
+        pid = other.info.backend_pid
+        waiting = "SELECT true FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+        with psycopg.connect(dsn, autocommit=True) as looking:
+            wait_until(lambda: looking.execute(waiting, [pid]).fetchone(), timeout=60, what="the work waits")
+            try:
+                looking.execute(f"SELECT FROM deliveries WHERE delivery_key = {row} FOR UPDATE NOWAIT")
+            except psycopg.errors.LockNotAvailable:
+                return True
+            finally:
+                holder.rollback()
+                working.result()
+        return False
+
+
+@pytest.mark.parametrize("work", ["take", "unregister"])
+def test_deliveries_are_locked_in_the_order_of_keys(dsn, connection, work):
+    take_on(connection, [delivery(2)], {})  # first on its page, too
+    take_on(connection, [delivery(1)], {})
+    deliveries.put_back(connection, [delivery(1), delivery(2)])
+    first, second = (f"decode('{delivery(number).delivery_key.hex()}', 'hex')" for number in (1, 2))
+
+    def do(own):
+        if work == "take":
+            take(own, {delivery(2).delivery_key: 0, delivery(1).delivery_key: 0})
+        else:
+            registrations.store(
+                own, [replace(change(9), registration=Unregistration(installation_id="phone", version=9))], AT_REST
+            )
+
+    lock = f"SELECT FROM deliveries WHERE delivery_key = {first} FOR UPDATE"
+    assert not blocked(dsn, lock, do, second)

@@ -49,8 +49,8 @@ USES = {
         **POOL,
         "requests": EVERY,
         "answers": POOL["answers"] | {"withdraw"},
-        "deliveries": {"take", "lock", "settle", "put_back", "apply_feedback", "expire"},
-        "registrations": {"token_died", "suspect", "prove"},
+        "deliveries": {"take", "lock", "settle", "put_back", "lock_devices", "apply_feedback", "expire"},
+        "registrations": {"lock", "token_died", "suspect", "prove"},
         "token_trials": EVERY,
     },
     Role.SCHEDULE: {

@@ -1,8 +1,8 @@
 -- The workers that register installations.
 
 GRANT SELECT (id, created_at), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_registration;
--- Unregistering takes the deliveries of an installation along.
-GRANT SELECT (key_hash, installation_hash), DELETE ON deliveries TO wakupush_registration;
+-- Unregistering takes the deliveries of an installation along; it locks them before, for which it may change their keys.
+GRANT SELECT (delivery_key, key_hash, installation_hash), UPDATE (delivery_key), DELETE ON deliveries TO wakupush_registration;
 GRANT INSERT ON delivery_events TO wakupush_registration;
 GRANT SELECT (message_hash), INSERT, DELETE ON ledger TO wakupush_registration;
 GRANT SELECT (message_hash, attempts), INSERT, UPDATE, DELETE ON message_attempts TO wakupush_registration;

@@ -1,5 +1,8 @@
 -- name: take
-WITH taken AS (
+WITH locked AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries WHERE delivery_key = ANY (%(delivery_key)b) AND state = 'pending'
+    ORDER BY delivery_key FOR UPDATE
+), taken AS (
     UPDATE deliveries SET
         state = 'posting',
         attempt = attempt + 1,
@@ -9,6 +12,7 @@ WITH taken AS (
         lease_until = now() + %(seconds)s * interval '1 second'
     FROM unnest(%(delivery_key)b::bytea[], %(begun)s::smallint[]) AS claimed (delivery_key, begun)
     WHERE deliveries.delivery_key = claimed.delivery_key AND state = 'pending' AND attempt = claimed.begun
+        AND deliveries.delivery_key = ANY (ARRAY(TABLE locked))
     RETURNING deliveries.*
 )
 SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.app, taken.platform, taken.notification_type,
@@ -95,9 +99,22 @@ SELECT feedback FROM deliveries LIMIT 0
 -- name: exists
 SELECT FROM deliveries WHERE delivery_key = %(delivery_key)s
 
+-- name: lock_devices
+SELECT FROM registrations
+WHERE (key_hash, installation_hash) IN (
+    SELECT key_hash, installation_hash FROM deliveries
+    WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
+)
+ORDER BY key_hash, installation_hash FOR NO KEY UPDATE
+
 -- name: apply_feedback
+WITH locked AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
+    ORDER BY delivery_key FOR UPDATE
+)
 UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL, lease = NULL
-WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
+WHERE delivery_key = ANY (ARRAY(TABLE locked))
 RETURNING delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id, trace_id,
     extract(epoch FROM seen_at)::float8 AS seen, extract(epoch FROM expires_at)::float8 AS expires_at, failure, version,
     EXISTS (

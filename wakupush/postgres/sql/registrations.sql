@@ -101,9 +101,11 @@ WITH dead AS (
         token_died_at = NULL,
         suspected_at = NULL
     FROM dead WHERE stored.key_hash = dead.key_hash AND stored.installation_hash = dead.installation_hash
+), gone AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries JOIN dead USING (key_hash, installation_hash)
+    ORDER BY delivery_key FOR UPDATE OF deliveries
 ), forgotten_deliveries AS (
-    DELETE FROM deliveries USING dead
-    WHERE deliveries.key_hash = dead.key_hash AND deliveries.installation_hash = dead.installation_hash
+    DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(TABLE gone))
 ), forgotten_quarantine AS (
     DELETE FROM quarantine USING dead
     WHERE quarantine.key_hash = dead.key_hash AND quarantine.installation_hash = dead.installation_hash
@@ -111,8 +113,19 @@ WITH dead AS (
 SELECT count(*) FROM dead
 
 -- name: forget_deliveries
-DELETE FROM deliveries USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
-WHERE key_hash = gone.key AND installation_hash = gone.installation
+WITH gone AS MATERIALIZED (
+    SELECT delivery_key FROM deliveries
+    JOIN unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)
+        ON key_hash = gone.key AND installation_hash = gone.installation
+    ORDER BY delivery_key FOR UPDATE OF deliveries
+)
+DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(TABLE gone))
+
+-- name: lock
+SELECT FROM registrations
+JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted (key, installation)
+    ON key_hash = wanted.key AND installation_hash = wanted.installation
+ORDER BY key_hash, installation_hash FOR NO KEY UPDATE OF registrations
 
 -- name: forget_quarantine
 DELETE FROM quarantine USING unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[]) AS gone (key, installation)

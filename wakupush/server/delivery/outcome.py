@@ -12,7 +12,7 @@ from wakupush.gorush.outcomes import PostOutcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
 from wakupush.model.failures import Failure, Route, route_state
-from wakupush.postgres import deliveries, events
+from wakupush.postgres import deliveries, events, registrations
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.delivery import tokens
@@ -116,11 +116,7 @@ def _store(
 ) -> list[Settlement]:
     """Store the outcomes of a post; a failure from gorush's webhook counts unless gorush's answer was certain."""
     with sender.pool.connection() as connection:
-        reports = deliveries.lock(connection, [posting.delivery for posting in post])
-        failures = [
-            _merged_failure(outcome, reports.get(posting.delivery.delivery_key))
-            for posting, outcome in zip(post, outcomes, strict=True)
-        ]
+        failures = _lock(connection, post, outcomes)
         doubted = tokens.doubted(connection, sender.settings.tokens, failures)
         settlements = [
             _settlement(
@@ -144,6 +140,25 @@ def _store(
         events.add(connection, new_events)
     count_events(new_events)
     return stored_settlements
+
+
+def _lock(connection: Connection, post: Sequence[Posting], outcomes: Sequence[PostOutcome]) -> list[Failure | None]:
+    """Lock the devices whose tokens are judged, then the deliveries; return the failures, with those of the webhook.
+
+    If only the webhook reports that a token is bad, its device was not locked: all locks are given up and taken again.
+    """
+    failures: Sequence[Failure | None] = outcomes
+    while True:
+        installations = tokens.judged(post, failures)
+        registrations.lock(connection, installations)
+        reports = deliveries.lock(connection, [posting.delivery for posting in post])
+        failures = [
+            _merged_failure(outcome, reports.get(posting.delivery.delivery_key))
+            for posting, outcome in zip(post, outcomes, strict=True)
+        ]
+        if tokens.judged(post, failures) <= installations:
+            return failures
+        connection.rollback()
 
 
 def _merged_failure(failure: Failure | None, report: Failure | None) -> Failure | None:

@@ -13,6 +13,7 @@ from wakupush.model.platforms import AppPlatform
 from wakupush.model.registrations import Installation
 from wakupush.postgres import registrations, token_trials
 from wakupush.runtime.settings import TokenSettings
+from wakupush.server.delivery.posting import Posting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -95,9 +96,22 @@ def learn(
     return died
 
 
+def judged(post: Iterable[Posting], failures: Iterable[Failure | None]) -> set[Installation]:
+    """Return the installations of which `learn` may change something: they are to be locked before the deliveries."""
+    return {
+        posting.delivery.installation
+        for posting, failure in zip(post, failures, strict=True)
+        if (target := posting.target) is not None
+        and (target.suspected or not target.proven if failure is None else _is_about_token(failure))
+    }
+
+
 def _is_bad(settlement: Settlement) -> bool:
-    failure = settlement.failure
-    return failure is Failure.TOKEN_DOUBTED or (failure is not None and failure.token is not Token.UNTOUCHED)
+    return settlement.failure is not None and _is_about_token(settlement.failure)
+
+
+def _is_about_token(failure: Failure) -> bool:
+    return failure is Failure.TOKEN_DOUBTED or failure.token is not Token.UNTOUCHED
 
 
 def _mark_bad(connection: Connection, bad: Iterable[tuple[_Token, Settlement]]) -> list[Settlement]:

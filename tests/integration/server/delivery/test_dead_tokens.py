@@ -1,8 +1,10 @@
 """Which device tokens die of what, and when so many are bad that none does."""
 
+import psycopg
 import pytest
 
 from support import rows
+from support.feedback import body
 from support.served import request, rewrapped
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
@@ -13,7 +15,7 @@ from wakupush.postgres import token_trials
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import metrics
 from wakupush.server.beat import deliveries
-from wakupush.server.delivery import tokens
+from wakupush.server.delivery import tokens, webhook
 
 IOS, ANDROID = Platform.IOS, Platform.ANDROID
 
@@ -330,3 +332,24 @@ def test_many_workers_count_what_they_tried(open_server):
         future.result()
     with server.context.pool.connection() as connection:
         assert {(share.tried, share.bad) for share in token_trials.shares(connection)} == {(8, 0)}
+
+
+@pytest.mark.parametrize("by_webhook", [False, True])
+def test_a_judged_device_is_locked_before_its_delivery(server, client, dsn, by_webhook):
+    content = server.register(client, device_token="slow-400" if by_webhook else "slow-400-dead")
+    server.rows("UPDATE registrations SET proven = true RETURNING 1")
+    asking = server.threads.submit(server.handle, DISPATCH, request(client, server, content))
+    posting = "SELECT delivery_key FROM deliveries WHERE state = 'posting'"
+    wait_until(lambda: server.rows(posting), timeout=60, what="the delivery is being posted")
+    with psycopg.connect(dsn) as unregistering:
+        unregistering.execute("SELECT FROM registrations FOR UPDATE")
+        if by_webhook:
+            [(key,)] = server.rows(posting)
+            webhook.take(server.context.pool, body(key))
+        waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        wait_until(lambda: server.rows(waiting), timeout=60, what="the outcome waits")
+        # Unregistering locks the deliveries after the device, and must not meet who waits for the device.
+        unregistering.execute("SELECT FROM deliveries FOR UPDATE NOWAIT")
+    asking.result()
+    wait_until(lambda: not server.rows(posting), timeout=60, what="the outcome is stored")
+    assert server.rows("SELECT state FROM deliveries") == [("failed",)]
