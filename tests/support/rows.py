@@ -21,7 +21,6 @@ IOS, ANDROID = (AppPlatform("", platform) for platform in Platform)
 ALICE = Installation(b"a" * 64, b"1" * 16)
 AT_REST = Identity.of(PrivateKey(b"\1" * 32)).at_rest
 NOW = datetime.now(UTC)
-TIME_TO_LIVE = dict.fromkeys(NotificationType, 60)
 
 
 def registration(version: int, **fields) -> Registration:
@@ -71,7 +70,7 @@ def delivery(number: int, **fields) -> Delivery:
 
 
 def take_on(connection, new_deliveries, succeeded, lease=60):
-    options = {"lease": lease, "time_to_live": TIME_TO_LIVE, "at_rest": AT_REST}
+    options = {"lease": lease, "at_rest": AT_REST}
     return requests.take_on(connection, new_deliveries, succeeded, **options)
 
 

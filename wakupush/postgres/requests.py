@@ -9,7 +9,6 @@ from psycopg import Connection
 
 from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.failures import BY_LABEL, Failure
-from wakupush.model.notifications import NotificationType
 from wakupush.model.registrations import Address, Preferences, Receiver
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES, AtRest
@@ -84,7 +83,6 @@ def take_on(
     admissions: Mapping[bytes, RememberedRequest],
     *,
     lease: float,
-    time_to_live: Mapping[NotificationType, float],
     at_rest: AtRest,
 ) -> set[bytes]:
     """Add deliveries under a lease, and remember the requests they came with.
@@ -94,7 +92,6 @@ def take_on(
         deliveries: for the caller to post once that is committed.
         admissions: the requests to remember, by application message id (32 bytes).
         lease: seconds for which the deliveries are the caller's.
-        time_to_live: seconds after which they expire, by the type of notification.
         at_rest: seals their contents.
 
     Returns:
@@ -123,7 +120,7 @@ def take_on(
             "access_token_digest": [(address and address.access_token) or None for address in addresses],
             "lease": [delivery.lease for delivery in deliveries],
             "seen": [delivery.seen for delivery in deliveries],
-            "time_to_live": [time_to_live[delivery.notification_type] for delivery in deliveries],
+            "expires": [delivery.expires_at for delivery in deliveries],
             "task_id": [delivery.task_id for delivery in deliveries],
             "trace_id": [delivery.trace_id for delivery in deliveries],
             "seconds": lease,

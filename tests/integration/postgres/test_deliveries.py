@@ -8,7 +8,7 @@ from datetime import date, timedelta
 import psycopg
 import pytest
 
-from support.rows import AT_REST, IOS, change, delivery, take, take_on
+from support.rows import AT_REST, IOS, NOW, change, delivery, take, take_on
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequest, Settlement
 from wakupush.model.failures import Failure
@@ -271,3 +271,8 @@ def test_deliveries_are_locked_in_the_order_of_keys(dsn, connection, work):
 
     lock = f"SELECT FROM deliveries WHERE delivery_key = {first} FOR UPDATE"
     assert not blocked(dsn, lock, do, second)
+
+
+def test_delivery_expires_when_its_notification_does(connection):
+    take_on(connection, [delivery(1, expires_at=NOW.timestamp() + 1234)], {})
+    assert connection.execute("SELECT expires_at - %s FROM deliveries", [NOW]).fetchone() == (timedelta(seconds=1234),)

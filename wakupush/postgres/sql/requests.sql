@@ -38,15 +38,15 @@ INSERT INTO deliveries AS old (
 SELECT
     delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,
     author_digest, access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
-    now() + time_to_live * interval '1 second', task_id, trace_id
+    to_timestamp(expires), task_id, trace_id
 FROM unnest(
     %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[],
     %(platform)s::smallint[], %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(chat_digest)b::bytea[],
     %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)s::uuid[], %(seen)s::float8[],
-    %(time_to_live)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+    %(expires)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
 ) AS new (
     delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,
-    author_digest, access_token_digest, lease, seen, time_to_live, task_id, trace_id
+    author_digest, access_token_digest, lease, seen, expires, task_id, trace_id
 )
 ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET

@@ -7,7 +7,6 @@ from psycopg import Connection
 from wakupush.model.deliveries import RememberedRequest
 from wakupush.postgres import requests
 from wakupush.server.delivery.posting import Posting
-from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.engine.kind import Context, Stored
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.push.correct import CorrectedRequest
@@ -20,13 +19,11 @@ def store(connection: Connection, outcomes: Sequence[Outcome], context: Context)
     expired = [outcome.effect for outcome in outcomes if isinstance(outcome.effect, ExpiredRequest)]
     corrected = [outcome.effect.request for outcome in outcomes if isinstance(outcome.effect, CorrectedRequest)]
     admissions = [admission for request in answered for admission in request.admissions]
-    settings = context.settings.delivery
     new_keys = requests.take_on(
         connection,
         [admission.delivery for admission in admissions],
         {message_id: request for message_id, request in _remembered(answered).items() if any(request.succeeded)},
-        lease=settings.lease,
-        time_to_live=times_to_live(settings),
+        lease=context.settings.delivery.lease,
         at_rest=context.identity.at_rest,
     )
     if expired:
