@@ -31,7 +31,8 @@ class RelayPeers:
     stop: Event
 
     def run(self) -> None:
-        """Count until `stop` is set."""
+        """Count until `stop` is set, but first let ingest subscribe: before that a node has no peer on a shard."""
+        self.stop.wait(AGAIN_SECONDS)
         while not self.stop.is_set():
             lonely = False
             try:
