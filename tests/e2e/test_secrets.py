@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,24 +50,23 @@ def stack(start_stack):
 def celery_events(stack, into):
     """Receive everything that workers tell Flower."""
     app = celery_app(Settings(redis=RedisSettings(url=stack.redis_url)))
-    stop = threading.Event()
+    connection = app.connection()
+    receiver = EventReceiver(connection, handlers={"*": lambda event: into.append(repr(event))}, app=app)
 
     def receive():
-        with app.connection() as connection:
-            receiver = EventReceiver(connection, handlers={"*": lambda event: into.append(repr(event))}, app=app)
-            while not stop.is_set():
-                try:
-                    receiver.capture(limit=None, timeout=0.5, wakeup=False)
-                except TimeoutError:
-                    continue
+        while not receiver.should_stop:
+            with suppress(TimeoutError):
+                receiver.capture(limit=None, timeout=0.5, wakeup=False)
 
     thread = threading.Thread(target=receive)
     thread.start()
     try:
         yield
     finally:
-        stop.set()
+        # A flag of our own would be read only in a pause, and heartbeats of several workers may leave none.
+        receiver.should_stop = True
         thread.join()
+        connection.release()
         app.close()
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 import pytest
@@ -70,16 +70,14 @@ def shown(app):
 
 @contextmanager
 def receiving(app, shown):
-    heard, stop = [], threading.Event()
+    heard = []
+    connection = app.connection()
+    receiver = EventReceiver(connection, handlers={"*": heard.append}, app=app)
 
     def receive():
-        with app.connection() as connection:
-            receiver = EventReceiver(connection, handlers={"*": heard.append}, app=app)
-            while not stop.is_set():
-                try:
-                    receiver.capture(limit=None, timeout=0.2, wakeup=False)
-                except TimeoutError:
-                    continue
+        while not receiver.should_stop:
+            with suppress(TimeoutError):
+                receiver.capture(limit=None, timeout=0.2, wakeup=False)
 
     def listens():
         shown.report_deferred([due(99)])
@@ -91,8 +89,9 @@ def receiving(app, shown):
         wait_until(listens, timeout=60, what="the receiver listens", interval=0.1)
         yield lambda: [event for event in heard if event["uuid"] != "task-99"]
     finally:
-        stop.set()
+        receiver.should_stop = True
         thread.join()
+        connection.release()
 
 
 def lost():
