@@ -86,27 +86,29 @@ _BODIES = {
         INSERT INTO query_topics (key_hash, prefixed, topic, symmetric_key, added_at)
         SELECT {_KEY}, prefixed, substr(sha256(int8send(2 * n + prefixed::int)), 1, 4),
             CASE WHEN n % 100 <> 0 THEN {_ID} END,
-            now() - (%(rows)s - 2 * n) * interval '400 days' / %(rows)s
+            now() - interval '400 days' * ((%(rows)s - 2 * n) / %(rows)s::float8)
         FROM generate_series(%(first)s::bigint / 2, %(last)s::bigint / 2) AS n, (VALUES (false), (true)) AS p (prefixed)
     """,
     "admitted_requests": f"""
-        INSERT INTO admitted_requests (message_id, week, succeeded)
-        SELECT {_ID}, date_trunc('week', now() AT TIME ZONE 'UTC' - n * interval '30 days' / %(rows)s)::date, '1'
+        INSERT INTO admitted_requests (message_id, succeeded, week)
+        SELECT {_ID}, '1',
+            date_trunc('week', now() AT TIME ZONE 'UTC' - interval '30 days' * (n / %(rows)s::float8))::date
         FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
     """,
     "ledger": f"""
         INSERT INTO ledger (message_hash, message_timestamp, received_at)
         SELECT {_ID}, (extract(epoch FROM received) * 1e9)::bigint, received
         FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n,
-            LATERAL (SELECT now() - (n + 1) * interval '2 days' / %(rows)s) AS r (received)
+            LATERAL (SELECT now() - interval '2 days' * ((n + 1) / %(rows)s::float8)) AS r (received)
     """,
     "delivery_events": f"""
         INSERT INTO delivery_events (
             time, transaction_id, schema_version, kind, queue, queue_wait, latency, platform, attempt, batch_size,
             worker, trace_id, key_pseudonym, installation_pseudonym
         )
-        SELECT now() - (%(rows)s - n) * interval '30 days' / %(rows)s, (n / 100000 + 10)::text::xid8, 3, 'delivered',
-            'dispatch', 0.1, 0.2, 'APN', 1, 1, 'worker', encode(substr({_ID}, 1, 16), 'hex'), substr({_ID}, 1, 16),
+        SELECT now() - interval '30 days' * ((%(rows)s - n) / %(rows)s::float8),
+            (n / 100000 + 10)::text::xid8, 3, 'delivered', 'dispatch', 0.1, 0.2, 'APN', 1, 1, 'worker',
+            encode(substr({_ID}, 1, 16), 'hex'), substr({_ID}, 1, 16),
             substr({_ID}, 17, 16)
         FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
     """,
@@ -117,47 +119,23 @@ _DELIVERY = f"""
         next_attempt_at, seen_at, expires_at, finished_at, task_id, trace_id
     )
     SELECT sha256(int8send(n + {{base}})), {_KEY}, substr({_ID}, 1, 16), 1 + n % 2, 1, {{content}}, '{{state}}',
-        {{attempt}}, {{failure}}, {{next_attempt}}, now() - {{age}}, now() - {{age}} + interval '1 day', {{finished}},
+        {{attempt}}, {{failure}}, {{next_attempt}}, seen, seen + interval '1 day', {{finished}},
         gen_random_uuid()::text, encode(substr({_ID}, 1, 16), 'hex')
-    FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
+    FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n,
+        LATERAL (SELECT now() - interval '{{age}}' * (n / %(rows)s::float8)) AS s (seen)
 """
 _CONTENT = f"{_KEY} || {_KEY} || {_KEY}"
-_BODIES |= {
+_COLUMNS = ("state", "attempt", "base", "content", "failure", "next_attempt", "finished", "age")
+_STATES = (
     # Of an outage that ended: most of them are as old as they are kept, or older.
-    "expired": _DELIVERY.format(
-        base=10**12,
-        content=_CONTENT,
-        state="expired",
-        attempt=3,
-        failure="'gorush_unreachable'",
-        next_attempt="NULL",
-        age="n * interval '8 days' / %(rows)s",
-        finished="now() - n * interval '8 days' / %(rows)s",
-    ),
-    "delivered": _DELIVERY.format(
-        base=2 * 10**12,
-        content="NULL",
-        state="delivered",
-        attempt=1,
-        failure="NULL",
-        next_attempt="NULL",
-        age="n * interval '25 hours' / %(rows)s",
-        finished="now() - n * interval '25 hours' / %(rows)s",
-    ),
-    "pending": _DELIVERY.format(
-        base=3 * 10**12,
-        content=_CONTENT,
-        state="pending",
-        attempt=0,
-        failure="NULL",
-        next_attempt="now() - n * interval '1 hour' / %(rows)s",
-        age="n * interval '1 hour' / %(rows)s",
-        finished="NULL",
-    ),
-}
+    ("expired", 3, 10**12, _CONTENT, "'gorush_unreachable'", "NULL", "seen", "8 days"),
+    ("delivered", 1, 2 * 10**12, "NULL", "NULL", "NULL", "seen", "25 hours"),
+    ("pending", 0, 3 * 10**12, _CONTENT, "NULL", "seen", "NULL", "1 hour"),
+)
+_DELIVERIES = {row[0]: _DELIVERY.format(**dict(zip(_COLUMNS, row, strict=True))) for row in _STATES}
+_BODIES |= _DELIVERIES
 #: Parts that are made anew for each run: the jobs delete them, or a day makes them too old.
-DATED = ("ledger", "delivery_events", "expired", "delivered", "pending")
-_DELIVERIES = frozenset({"expired", "delivered", "pending"})
+DATED = ("ledger", "delivery_events", *_DELIVERIES)
 
 
 def fill(
@@ -172,16 +150,16 @@ def fill(
         progress: called with the name of a part and the rows that were added.
     """
     counts = size.rows(RetentionSettings())
-    wanted = [part for part in counts if not parts or part in parts]
+    filled_parts = [part for part in counts if not parts or part in parts]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SET statement_timeout = 0")
         connection.execute("SET maintenance_work_mem = '1GB'")
         connection.execute("SET max_parallel_maintenance_workers = 1")
         _make_partitions(connection, RetentionSettings())
-        for table in dict.fromkeys("deliveries" if part in _DELIVERIES else part for part in wanted):
+        for table in dict.fromkeys("deliveries" if part in _DELIVERIES else part for part in filled_parts):
             connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(table)))
             with _indexes_afterwards(connection, table, progress):
-                for part in wanted:
+                for part in filled_parts:
                     if part == table or (table == "deliveries" and part in _DELIVERIES):
                         _insert(connection, part, counts[part], progress)
             connection.execute(sql.SQL("VACUUM (ANALYZE, FREEZE) {}").format(sql.Identifier(table)))
