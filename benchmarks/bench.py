@@ -19,11 +19,11 @@ from rich.table import Table
 from benchmarks.floor import floors
 from benchmarks.loads import AT_ONCE, LOADS, Load, Measured, measure, warm_up
 from benchmarks.running import end_on_signals, running
-from benchmarks.scale import show_growth, show_keys, show_pending
+from benchmarks.scale import show_growth, show_keys, show_outage, show_pending
 
 #: Loads whose cost must not depend on the number of registered keys.
 OF_KEYS = ("first registrations", "queries of one key", AT_ONCE)
-SECTIONS = ("loads", "keys", "pending", "growth")
+SECTIONS = ("loads", "keys", "pending", "outage", "growth")
 #: Columns of the table, so that it is not cut without a terminal.
 WIDTH = 160
 
@@ -76,6 +76,8 @@ def main() -> None:
         "--pending-throttled", type=int, default=0, help="devices of a thousand that refuse pushes then"
     )
     parser.add_argument("--pending-rate", type=int, default=50, help="first attempts a second then")
+    parser.add_argument("--outage-seconds", type=int, default=600, help="for which gorush is away")
+    parser.add_argument("--outage-rate", type=int, default=30, help="push requests a second, all the time")
     parser.add_argument("--json", type=Path, help="write the figures of the loads there too")
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
@@ -102,6 +104,8 @@ def main() -> None:
             options.pending_throttled,
             options.pending_rate,
         )
+    if "outage" in options.sections:
+        show_outage(console, options.outage_seconds, options.outage_rate)
     if "growth" in options.sections:
         show_growth(console, options.messages)
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks import made
 from benchmarks.loads import ASKED, Load, measure, registrations, requests, waits
-from benchmarks.running import Bench, family, memory, percentile, relay, rest, running, set_topic_keys
+from benchmarks.running import Bench, family, memory, percentile, relay, relay_at, rest, running, set_topic_keys
 from wakupush.devnet.parts.processes import Process, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration
@@ -195,6 +195,35 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
             seconds = time.monotonic() - begun
             console.print(f"{left:,} deliveries drained in {seconds:.0f} s, {left / seconds:.0f} a second")
             _show_memory(console, "after it", watched_processes)
+
+
+def show_outage(console: Console, seconds: int, rate: int) -> None:
+    """Let gorush be away while requests go on, then back: latency of new pushes, and time until the backlog is gone.
+
+    Args:
+        console: where the figures go.
+        seconds: of the outage.
+        rate: of push requests a second, before, during and after it.
+    """
+    with running(1) as bench:
+        relay(bench.stack.node_url, registrations(bench, FEW_KEYS))
+        rest(bench)
+        console.print(f"before: pushes at {rate}/s: {_latencies(bench, rate)}")
+        faults = f"{bench.stack.gorush_url}/dev/faults"
+        httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
+        messages = requests(bench, rate * seconds)
+        begun = time.monotonic()
+        bench.pool.submit(relay_at, bench.stack.node_url, messages, rate).result()
+        with bench.stack.connect() as connection:
+            wait_until(lambda: _pending(connection) >= 0.9 * len(messages), timeout=TIMEOUT, what="pushes are pending")
+            console.print(f"gorush away for {time.monotonic() - begun:.0f} s: {_pending(connection):,} pending")
+            httpx2.delete(faults).raise_for_status()
+            begun, gone = time.monotonic(), None
+            while gone is None:
+                left, latencies = _pending(connection), _latencies(bench, rate)
+                gone = time.monotonic() - begun if _pending(connection) < 0.01 * len(messages) else None
+                console.print(f"{time.monotonic() - begun:.0f} s after: {left:,} were pending; new pushes: {latencies}")
+            console.print(f"gone after {gone:.0f} s; without a backlog: {_latencies(bench, rate)}")
 
 
 def _latencies(bench: Bench, rate: int) -> str:

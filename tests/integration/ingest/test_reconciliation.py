@@ -138,6 +138,34 @@ def test_interrupted_walk_resumes_at_the_watermark(bench, opened, node_url, monk
     assert bench.claimed_hashes() == hashes(sent)
 
 
+def test_a_wiped_store_holds_up_nothing(bench, opened, node_url, monkeypatch):
+    """Its cursors mean nothing any more. What it had and nobody handled is lost; what comes later is not."""
+    _, own, _ = opened
+    own.walker.settle(SHARD, ago(1), None)
+    before = bench.watermark(own)
+    bench.send(count=250, ago=0)
+
+    def wipe(number):
+        if number == 1:
+            httpx2.delete(f"{node_url}/dev/archive").raise_for_status()
+
+    after_each_page(own, monkeypatch, wipe)
+    with capture_logs() as logs:
+        assert looked_back(own) is None
+    assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["walk_failed"]
+    first_page = bench.claimed_hashes()
+    assert len(first_page) in {16, 100}
+    assert bench.watermark(own) == before
+    later = bench.send(count=3, ago=-0.1)
+    time.sleep(0.2)
+    tally = looked_back(own)
+    assert (tally.examined, tally.enqueued) == (3, 3)
+    assert bench.claimed_hashes() == first_page | hashes(later)
+    bench.handle(later)
+    looked_back(own)
+    assert bench.watermark(own) > later[-1].message.timestamp
+
+
 def test_the_page_at_hand_is_finished_before_the_end(bench, opened, monkeypatch):
     _, own, _ = opened
     own.walker.settle(SHARD, ago(2), None)

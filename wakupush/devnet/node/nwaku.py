@@ -120,6 +120,10 @@ def node_app(
         node.restart()
         return PlainTextResponse("OK")
 
+    async def wipe(_: Request) -> Response:
+        node.archive.wipe()
+        return PlainTextResponse("OK")
+
     async def relay(request: Request) -> Response:
         try:
             body = json.loads(await request.body())
@@ -136,6 +140,7 @@ def node_app(
             *peers.routes(),
             *control_routes(faults, node.log, node.numbers),
             Route("/dev/restart", restart, methods=["POST"]),
+            Route("/dev/archive", wipe, methods=["DELETE"]),
             Route("/dev/messages", relay, methods=["POST"]),
         ],
         middleware=[*middleware, Middleware(FaultInjection, faults=faults)],

@@ -201,6 +201,14 @@ class NodeArchive:
             self._file.add(entry)
         return True
 
+    def wipe(self) -> None:
+        """Forget all messages, as after the loss of a node's database."""
+        if self._file:
+            for digest in self._entries:
+                self._file.remove(digest)
+        self._entries.clear()
+        self._order.clear()
+
     def _keep(self, entry: ArchivedMessage) -> None:
         self._entries[entry.hash] = entry
         bisect.insort(self._order, (entry.message.timestamp, entry.hash))
