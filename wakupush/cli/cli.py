@@ -3,11 +3,26 @@
 import atexit
 import gc
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from wakupush.cli import apps, client, dead_letters, devnet, ingest, pipeline, quarantine, reference, setup, workers
+from wakupush.cli import (
+    apps,
+    breaker,
+    client,
+    dead_letters,
+    devnet,
+    ingest,
+    pipeline,
+    quarantine,
+    reference,
+    settings,
+    setup,
+    tokens,
+    workers,
+)
 from wakupush.cli.output import Commands
 
 # Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
@@ -17,25 +32,38 @@ from wakupush.cli.output import Commands
 app = typer.Typer(
     cls=Commands,
     help="The push notification server for messengers on Waku.",
+    epilog="Begin with `wakupush demo`. A server of your own: `wakupush keygen`, `migrate`, `doctor`. When something is"
+    " wrong: `wakupush doctor`.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(ingest.app, name="ingest")
-app.add_typer(apps.app, name="apps")
-app.add_typer(client.app, name="client")
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(reference.export_app, name="export")
-app.add_typer(reference.import_app, name="import")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(quarantine.app, name="quarantine")
-for _command in (
-    *(setup.keygen, setup.migrate),
-    *(workers.worker, workers.beat, workers.exporter, workers.feedback),
-    *(setup.doctor, setup.profile),
-    *(devnet.demo, devnet.dev, devnet.replay),
-):
-    app.command()(_command)
+#: All commands and groups of commands, by the panel of the help in which they stand.
+PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    "Try": (devnet.demo, devnet.dev, devnet.replay),
+    "Set up": (setup.keygen, setup.public_key, setup.migrate, settings.settings, setup.profile, apps.app),
+    "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, pipeline.app),
+    "Operate": (setup.doctor, dead_letters.app, quarantine.app, tokens.app, breaker.app),
+    "Move in and out": (reference.import_app, reference.export_app),
+    "Client": (client.app,),
+}
+_GROUPS = {
+    apps.app: "apps",
+    breaker.app: "breaker",
+    client.app: "client",
+    dead_letters.app: "dead-letters",
+    ingest.app: "ingest",
+    pipeline.app: "pipeline",
+    quarantine.app: "quarantine",
+    reference.export_app: "export",
+    reference.import_app: "import",
+    tokens.app: "tokens",
+}
+for _panel, _members in PANELS.items():
+    for _member in _members:
+        if isinstance(_member, typer.Typer):
+            app.add_typer(_member, name=_GROUPS[_member], rich_help_panel=_panel)
+        else:
+            app.command(rich_help_panel=_panel)(_member)
 
 
 def main() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wakupush.cli.loading import open_postgres
+from wakupush.cli.options import AsJson, PlatformName, platform_of
+from wakupush.cli.output import print_tables
 from wakupush.cli.row_group import Rows, group, seconds
 
 if TYPE_CHECKING:
@@ -23,13 +26,6 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-class PlatformName(StrEnum):
-    """Where the device is reached."""
-
-    IOS = "ios"
-    ANDROID = "android"
-
-
 def _store() -> RowTable[DeadLetter, Selection]:
     from wakupush.postgres import dead_letters
 
@@ -38,12 +34,11 @@ def _store() -> RowTable[DeadLetter, Selection]:
 
 def _select(*, reason: str | None, choice: str | None, since: datetime | None, until: datetime | None) -> Selection:
     from wakupush.model.dead_letters import Selection
-    from wakupush.model.platforms import Platform
     from wakupush.operate.dead_letters import failure_of
 
     return Selection(
         reason=failure_of(reason) if reason else None,
-        platform=next((platform for platform in Platform if platform.label == choice), None),
+        platform=platform_of(PlatformName(choice)) if choice else None,
         since=since,
         until=until,
     )
@@ -119,3 +114,27 @@ app = group(
         retry=_retry,
     )
 )
+
+
+@app.command()
+def stats(*, as_json: AsJson = False) -> None:
+    """Count dead letters by app, platform and reason, the most first. Exits with 1 if there are none."""
+    from rich.table import Table
+
+    from wakupush.postgres import dead_letters
+
+    with open_postgres() as (_, connection):
+        counts = dead_letters.counts(connection)
+    rows = sorted(
+        ((number, *app_platform.labels, reason) for (app_platform, reason), number in counts.items()), reverse=True
+    )
+    if as_json:
+        for number, name, platform, reason in rows:
+            typer.echo(json.dumps({"app": name, "platform": platform, "reason": reason, "count": number}))
+    else:
+        table = Table("count", "app", "platform", "reason", box=None)
+        for number, *labels in rows:
+            more = "+" if number == dead_letters.MOST_COUNTED else ""
+            table.add_row(f"{number}{more}", *labels)
+        print_tables(table)
+    raise typer.Exit(int(not rows))

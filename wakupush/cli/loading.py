@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from psycopg import Connection
+    from redis import Redis
 
     from wakupush.runtime.settings import Settings
 
@@ -58,3 +59,27 @@ def open_postgres(*, direct: bool = False) -> Iterator[tuple[Settings, Connectio
         raise UsageError(
             f"the database at WAKUPUSH_POSTGRES__DSN answers with {type(error).__name__}; see `wakupush doctor`"
         ) from None
+
+
+@contextmanager
+def load_redis() -> Iterator[tuple[Settings, Redis]]:
+    """Read the settings, and open Redis.
+
+    Raises:
+        UsageError: Redis does not answer, or refuses.
+    """
+    from redis import RedisError
+
+    from wakupush.runtime.connections.redis import open_redis
+    from wakupush.runtime.settings import load_settings
+
+    settings = load_settings()
+    redis = open_redis(settings.redis)
+    try:
+        yield settings, redis
+    except RedisError as error:
+        raise UsageError(
+            f"Redis at WAKUPUSH_REDIS__URL fails ({type(error).__name__}); see `wakupush doctor`"
+        ) from None
+    finally:
+        redis.close()

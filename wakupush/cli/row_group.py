@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, Protocol, T
 import typer
 
 from wakupush.cli.loading import open_postgres
+from wakupush.cli.options import AsJson, Yes, duration
 from wakupush.cli.output import print_tables
-from wakupush.runtime.durations import MOST_DAYS, parse_duration
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ PROGRESS_ROWS = 1000
 OlderThan = Annotated[str | None, typer.Option(help="Only those that ended longer ago than this: 45s, 90m, 2h, 3d.")]
 NewerThan = Annotated[str | None, typer.Option(help="Only those that ended within this time: 45s, 90m, 2h, 3d.")]
 All = Annotated[bool, typer.Option("--all", help="All rows that the other options select.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Limit = Annotated[int, typer.Option(help="Most rows to list.", min=1)]
 
 
@@ -214,18 +212,9 @@ def _select(
     from wakupush.postgres import dead_letters
 
     now = dead_letters.now(connection)
-    since = now - _age(newer_than, "--newer-than") if newer_than else None
-    until = now - _age(older_than, "--older-than") if older_than else now
+    since = now - timedelta(seconds=duration(newer_than, "--newer-than")) if newer_than else None
+    until = now - timedelta(seconds=duration(older_than, "--older-than")) if older_than else now
     return rows.select(reason=reason, choice=choice, since=since, until=until)
-
-
-def _age(text: str, option: str) -> timedelta:
-    try:
-        return timedelta(seconds=parse_duration(text))
-    except ValueError:
-        raise UsageError(
-            f"{option} is a number and a unit, such as 45s, 90m, 2h or 3d, up to {MOST_DAYS} days"
-        ) from None
 
 
 def _choose(rows: Rows[R, S], connection: Connection, selection: S, keys: list[str] | None, *, every: bool) -> S:

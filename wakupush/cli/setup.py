@@ -1,4 +1,4 @@
-"""Commands to set up and check a server: ``wakupush keygen``, ``migrate``, ``profile`` and ``doctor``."""
+"""Commands to set up and check a server: ``wakupush keygen``, ``public-key``, ``migrate``, ``profile``, ``doctor``."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from wakupush.cli.loading import load
+from wakupush.cli.options import AsJson
 from wakupush.runtime.usage import UsageError
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
@@ -23,6 +24,14 @@ def keygen(
     key = PrivateKey.generate()
     keyfile.write(file, key.secret)
     typer.echo(str(key.public_key))
+
+
+def public_key(file: Annotated[Path, typer.Argument(help="The file with the private key.")]) -> None:
+    """Print the public key of a private key."""
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime import keyfile
+
+    typer.echo(str(keyfile.read(file, PrivateKey).public_key))
 
 
 def migrate(
@@ -138,11 +147,14 @@ def doctor(
             help="Connections to Postgres that all processes open at most; one process each by default.", min=1
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check the settings, the node, gorush, Redis and Postgres; say what is wrong and what to do about it.
 
     Exits with 1 if the server cannot work, or a named autoscaler does not scale.
     """
+    import json
+    from collections import Counter
     from itertools import chain
 
     from rich.console import Console
@@ -155,8 +167,13 @@ def doctor(
     settings = load_settings()
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     colours = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "red"}
-    levels = set()
+    levels: Counter[Level] = Counter()
     for finding in chain(examine(settings, connections), scaling.examine(autoscalers or [])):
-        levels.add(finding.level)
-        console.print(f"{finding.level.value:<9}{finding.part:<10} {finding.text}", style=colours[finding.level])
+        levels[finding.level] += 1
+        if as_json:
+            typer.echo(json.dumps({"level": finding.level.value, "part": finding.part, "text": finding.text}))
+        else:
+            console.print(f"{finding.level.value:<9}{finding.part:<10} {finding.text}", style=colours[finding.level])
+    if not as_json:
+        console.print(f"{levels[Level.OK]} ok, {levels[Level.WARNING]} warnings, {levels[Level.FAULT]} faults")
     sys.exit(int(Level.FAULT in levels))

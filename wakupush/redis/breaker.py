@@ -13,7 +13,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 # All times are those of keys that expire: no clock is compared with another. Without `tripped` a breaker is closed;
 # with `tripped` and `open` it is open; with `tripped` alone it is probing. `probes` counts the probes under way. `full`
-# says that a process had no slot for a post.
+# says that a process had no slot for a post. An `open` of `_BY_OPERATOR` stays until it expires, whatever gets through.
 
 #: Returns 1 if the fault opened the breaker, 2 if it is open again.
 _FAULT: Final = """
@@ -33,9 +33,11 @@ redis.call('SET', open, 1, 'PX', pause)
 redis.call('DEL', faults, probes)
 return 1
 """
+_BY_OPERATOR: Final = "operator"
 #: Returns 1 if the breaker was not closed before.
-_WORKS: Final = """
+_WORKS: Final = f"""
 local tripped, open, probes, faults = unpack(KEYS)
+if redis.call('GET', open) == '{_BY_OPERATOR}' then return 0 end
 redis.call('DEL', open, probes, faults)
 return redis.call('DEL', tripped)
 """
@@ -105,6 +107,40 @@ class BreakerStore:
     def over(self, app_platform: AppPlatform) -> None:
         """End a probe that showed nothing about the route."""
         self._run(app_platform, self._over)
+
+    def open_for(self, app_platform: AppPlatform, seconds: float) -> None:
+        """Open it for some seconds, in which no post that gets through closes it.
+
+        Raises:
+            RedisError: Redis does not answer.
+        """
+        tripped, is_open, probes, faults, _ = _keys(app_platform)
+        with self._redis.pipeline() as pipeline:
+            pipeline.set(tripped, 1)
+            pipeline.set(is_open, _BY_OPERATOR, px=_milliseconds(seconds))
+            pipeline.delete(probes, faults)
+            pipeline.execute()
+
+    def close(self, app_platform: AppPlatform) -> bool:
+        """Close it whatever it was; return whether it was not closed.
+
+        Raises:
+            RedisError: Redis does not answer.
+        """
+        tripped, is_open, probes, faults, _ = _keys(app_platform)
+        with self._redis.pipeline() as pipeline:
+            pipeline.delete(tripped)
+            pipeline.delete(is_open, probes, faults)
+            was_tripped, _ = pipeline.execute()
+        return bool(was_tripped)
+
+    def open_seconds(self, app_platform: AppPlatform) -> float:
+        """Return for how many seconds it stays open; 0 if it is not.
+
+        Raises:
+            RedisError: Redis does not answer.
+        """
+        return max(0.0, self._redis.pttl(_keys(app_platform)[1]) / 1000)
 
     def full(self, app_platform: AppPlatform, *, seconds: float) -> None:
         """Remember for some seconds that a process has no slot left for a post."""

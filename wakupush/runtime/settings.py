@@ -675,14 +675,25 @@ def load_settings() -> Settings:
     Raises:
         SettingsError: a setting is unknown, or its value is not valid, or the file cannot be read.
     """
+    settings, _ = load_with_sources()
+    return settings
+
+
+def load_with_sources() -> tuple[Settings, dict[str, str]]:
+    """Read the settings, and where each that is set comes from: ``environment``, or the path of the file.
+
+    Raises:
+        SettingsError: as `load_settings`.
+    """
     ours = {name.upper(): name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")}
     unknown = [name for upper, name in ours.items() if not _is_known(upper)]
     if unknown:
         raise SettingsError("unknown settings: " + ", ".join(map(_suggest, unknown)))
     path = os.environ[ours[FILE_VARIABLE]] if FILE_VARIABLE in ours else None
     values = {} if path is None else {name: value for name, value in _in_file(path).items() if name not in ours}
+    sources = dict.fromkeys(ours, "environment") | dict.fromkeys(values, path or "")
     try:
-        return Settings(**_nest(values))
+        return Settings(**_nest(values)), sources
     except ValidationError as error:
         problems = error.errors(include_input=False, include_url=False)
         raise SettingsError("; ".join(_problem(problem, values.keys(), path) for problem in problems)) from None

@@ -297,3 +297,18 @@ def test_the_schedule_counts_them(server, rows):
         ("", "ios", "platform_unavailable"),
         ("", "ios", "delivery_expired"),
     }
+
+
+@pytest.mark.usefixtures("several")
+def test_stats_count_by_platform_and_reason(run):
+    rows = [json.loads(line) for line in run("stats", "--json").stdout.splitlines()]
+    assert [(row["count"], row["platform"], row["reason"]) for row in rows] == [
+        (3, "ios", "platform_unavailable"),
+        (2, "android", "rate_limited"),
+        (1, "ios", "delivery_expired"),
+    ]
+    assert "rate_limited" in run("stats").stdout
+
+
+def test_stats_of_nothing_end_with_1(run):
+    run("stats", expect=NOTHING)

@@ -1,6 +1,7 @@
 """`wakupush doctor` on real parts."""
 
 import json
+import re
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -315,3 +316,16 @@ def test_doctor_checks_named_autoscalers(environment, cluster):
     code, findings = examine(environment)
     assert (code, cluster.requested_paths) == (0, [])
     assert "autoscaler" not in str(findings)
+
+
+def test_doctor_sums_up(environment):
+    result = CliRunner().invoke(app, ["doctor"], env=environment)
+    assert re.search(r"\n\d+ ok, \d+ warnings, 0 faults\n$", result.stdout)
+
+
+def test_doctor_prints_json(environment):
+    result = CliRunner().invoke(app, ["doctor", "--json"], env=environment | {"WAKUPUSH_GORUSH__URL": NOWHERE})
+    findings = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 1
+    assert {finding["level"] for finding in findings} == {"ok", "warning", "fault"}
+    assert any("no gorush answers" in finding["text"] for finding in findings if finding["level"] == "fault")

@@ -73,6 +73,8 @@ USES = {
     Role.OPERATOR: {
         "apps": {"unfinished"},
         "dead_letters": EVERY,
+        "dead_tokens": EVERY,
+        "token_trials": {"shares"},
         "quarantine": EVERY,
         "roles": EVERY,
         "limits": EVERY,
@@ -97,7 +99,6 @@ OTHERS = {
     Role.DISPATCH: _EVENTS,
     Role.OPERATOR: {
         "pending": "SELECT name, checksum FROM schema_migrations",
-        "forget a fault": "DELETE FROM app_token_trials WHERE platform = 1",
     },
 }
 

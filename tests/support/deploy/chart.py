@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.attribute_docstrings import attribute_docstrings
+from wakupush.runtime.docstrings import attribute_docstrings
 from wakupush.runtime.profiles import BUILT_IN, ContentTable, ProfileTable
 from wakupush.runtime.settings import AppSettings, Settings
 

@@ -15,12 +15,12 @@ import pytest
 from pydantic import SecretStr
 from typer.main import get_command
 
-from support.attribute_docstrings import attribute_docstrings
 from wakupush.cli import app
 from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
 from wakupush.runtime import metrics, profiles, settings
+from wakupush.runtime.docstrings import attribute_docstrings
 from wakupush.server.beat.jobs import JOBS
 
 ROOT = Path(__file__).parents[3]

@@ -1,4 +1,4 @@
--- Operators: dead letters, the quarantine and the doctor.
+-- Operators: dead letters, the quarantine, device tokens and the doctor.
 
 GRANT
     SELECT (delivery_key, key_hash, installation_hash, app, platform, notification_type, state, attempt, version,
@@ -11,9 +11,9 @@ GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_operator;
 GRANT SELECT (message_hash), DELETE ON message_attempts TO wakupush_operator;
 GRANT SELECT, UPDATE (retried_at), DELETE ON quarantine TO wakupush_operator;
 GRANT
-    SELECT (key_hash, installation_hash, registered, version, token_died_at, suspected_at)
+    SELECT (key_hash, installation_hash, registered, version, app, token_type, token_died_at, suspected_at),
+    UPDATE (token_died_at)
 ON registrations TO wakupush_operator;
 GRANT SELECT (name, checksum) ON schema_migrations TO wakupush_operator;
 GRANT SELECT ON unfinished_deliveries TO wakupush_operator;
--- Forgetting a fault of the platforms: docs/operating/dead-letters.md.
-GRANT SELECT (platform), DELETE ON app_token_trials TO wakupush_operator;
+GRANT SELECT, DELETE ON app_token_trials TO wakupush_operator;

@@ -1,0 +1,47 @@
+"""Options that several commands have, and what they mean."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wakupush.runtime.durations import MOST_DAYS, parse_duration
+from wakupush.runtime.usage import UsageError
+
+if TYPE_CHECKING:
+    from wakupush.model.platforms import Platform
+
+
+class PlatformName(StrEnum):
+    """Where a device is reached."""
+
+    IOS = "ios"
+    ANDROID = "android"
+
+
+AppOption = Annotated[str | None, typer.Option("--app", help="Only of this app; default: of all apps.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def platform_of(name: PlatformName) -> Platform:
+    """Return the platform of an option."""
+    from wakupush.model.platforms import Platform  # noqa: PLC0415 - commands import what they need when they run
+
+    return next(platform for platform in Platform if platform.label == name)
+
+
+def duration(text: str, option: str) -> float:
+    """Return the seconds of an option.
+
+    Raises:
+        UsageError: it is not a duration.
+    """
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} is a number and a unit, such as 45s, 90m, 2h or 3d, up to {MOST_DAYS} days"
+        ) from None

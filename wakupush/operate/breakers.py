@@ -1,0 +1,83 @@
+"""The circuit breakers of all apps and platforms, for an operator."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from redis import Redis, RedisError
+
+from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.redis.breaker import BreakerStore
+from wakupush.runtime.settings import Settings
+from wakupush.runtime.usage import UsageError
+from wakupush.server.delivery.breaker import BreakerState
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerStatus:
+    """A breaker as it is in Redis."""
+
+    app_platform: AppPlatform
+    state: BreakerState
+    #: For how many seconds it stays open.
+    open_seconds: float
+    #: Faults in a row while it is closed, and probes under way while it is probing.
+    faults: int
+    probes: int
+    #: Whether a process had no slot for a post in the last seconds.
+    is_full: bool
+
+
+def app_platforms(settings: Settings, app: str | None, platform: Platform | None) -> list[AppPlatform]:
+    """Return all apps and platforms of the settings that these two select.
+
+    Raises:
+        UsageError: there is no such app.
+    """
+    if app is not None and app not in settings.app_names:
+        known = ", ".join(filter(None, settings.app_names))
+        raise UsageError(f"there is no app {app!r}; " + (f"there are {known}" if known else "the settings have none"))
+    return [
+        AppPlatform(name, each)
+        for name in (settings.app_names if app is None else (app,))
+        for each in (Platform if platform is None else (platform,))
+    ]
+
+
+def statuses(redis: Redis, selection: Iterable[AppPlatform]) -> list[BreakerStatus]:
+    """Return the breakers of these apps and platforms.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    store = BreakerStore(redis)
+    return [_status(store, app_platform) for app_platform in selection]
+
+
+def _status(store: BreakerStore, app_platform: AppPlatform) -> BreakerStatus:
+    fields = store.read(app_platform)
+    if fields is None:
+        raise RedisError("Redis does not answer")
+    tripped, is_open, probes, faults, is_full = fields
+    state = BreakerState.CLOSED if not tripped else BreakerState.OPEN if is_open else BreakerState.PROBING
+    return BreakerStatus(app_platform, state, store.open_seconds(app_platform), faults, probes, is_full)
+
+
+def open_for(redis: Redis, selection: Sequence[AppPlatform], seconds: float) -> None:
+    """Open breakers: no post begins for that long, and then probes find out whether the route works.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    store = BreakerStore(redis)
+    for app_platform in selection:
+        store.open_for(app_platform, seconds)
+
+
+def close(redis: Redis, selection: Sequence[AppPlatform]) -> list[AppPlatform]:
+    """Close breakers; return those that were not closed.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    store = BreakerStore(redis)
+    return [app_platform for app_platform in selection if store.close(app_platform)]
