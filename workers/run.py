@@ -9,6 +9,7 @@ from celery.utils.nodenames import gethostname
 from prometheus_client import CollectorRegistry, multiprocess
 
 from wakupush.model.queues import Queue
+from wakupush.redis.presence import Presence
 from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.postgres import check_dsn
 from wakupush.runtime.connections.redis import open_redis
@@ -70,7 +71,8 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         without_mingle=True,
         task_events=True,
     )
-    running.start()
+    with Presence(open_redis(settings.redis), f"worker {queue.name}", Noting.pulse.ready):
+        running.start()
     sys.exit(running.exitcode)
 
 
@@ -89,6 +91,7 @@ def beat(settings: Settings) -> None:
         port = probes.serve(http_port, health, settings.http_host)
         log.info("metrics_served", http_port=port)
     log.info("started")
-    turns.run(resources, stop, running)
+    with Presence(open_redis(settings.redis), "beat", running.ready):
+        turns.run(resources, stop, running)
     resources.close()
     log.info("stopped")

@@ -29,13 +29,14 @@ from benchmarks.running import UNLIMITED, end_on_signals
 from wakupush.devnet.demo.stack import External, Stack
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.postgres.migrations import runner
+from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import RetentionSettings, load_settings
 
 #: Of a machine with a few GB to spare. Full pages in the log after a checkpoint are not what a statement costs.
 POSTGRES = {
     "shared_buffers": "2GB",
     "work_mem": "4MB",
-    "max_wal_size": "8GB",
+    "max_wal_size": "2GB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "synchronous_commit": "off",
@@ -97,10 +98,12 @@ def main() -> int:
     with ExitStack() as opened:
         server = opened.enter_context(PostgresServer(directory, fsync=False, settings=POSTGRES))
         make(server, size, directory / "made", console)
-        stack = Stack(parts, external=External(postgres_dsn=server.dsn), defaults=UNLIMITED)
+        defaults = UNLIMITED | {"WAKUPUSH_LOG_LEVEL": "WARNING"}
+        stack = Stack(parts, external=External(postgres_dsn=server.dsn), defaults=defaults)
         opened.callback(stack.stop)
         stack.start_parts()
         os.environ.update({name: value for name, value in stack.environment.items() if name.startswith("WAKUPUSH_")})
+        configure(load_settings())
         recorder, bystander = Recorder(), Bystander(server.dsn, directory / "postgres.log")
         own = opened.enter_context(processes(load_settings(), recorder))
         connection = opened.enter_context(psycopg.connect(server.dsn, autocommit=True))

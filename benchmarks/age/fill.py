@@ -30,7 +30,7 @@ class Size:
     #: One row stands for so many.
     ledger_scale: int = 10
     ids_scale: int = 100
-    events_scale: int = 250
+    events_scale: int = 400
     #: Finished deliveries of a day.
     deliveries_scale: int = 100
     expired: int = 5_000_000

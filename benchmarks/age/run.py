@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import psycopg
 from rich.table import Table
@@ -152,19 +153,20 @@ class Bystander:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        thread = Thread(target=self._go_on)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._over.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as executor:
+            going_on = executor.submit(self._go_on)
+            try:
+                yield
+            finally:
+                self._over.set()
+            going_on.result()
 
     def _go_on(self) -> None:
         with psycopg.connect(self.dsn) as connection:
             while not self._over.wait(0.01):
                 query_topics.add(connection, [bytes(64)])
-                ledger.add(connection, [Entry(SHARD, bytes(32), 0.0, WakuMessage(b"", "", timestamp=time.time_ns()))])
+                message = WakuMessage(payload=b"", content_topic="", timestamp=time.time_ns())
+                ledger.add(connection, [Entry(SHARD, bytes(32), 0.0, message)])
                 connection.rollback()
 
 

@@ -15,6 +15,7 @@ from ingest.live.poller import Cache, Poller
 from ingest.routing import Routes
 from wakupush.redis import watched
 from wakupush.redis.celery_app import celery_app
+from wakupush.redis.presence import Presence
 from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
@@ -71,10 +72,11 @@ def run(settings: Settings) -> None:
     for thread in threads:
         thread.start()
     log.info("started", nodes=list(urls), shards=shards, http_port=port)
-    while not stop.wait(MARKER_SECONDS):
-        metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
-    for thread in threads:
-        thread.join()
+    with Presence(open_redis(settings.redis), "ingest live", lambda: _ready(pollers, redis)):
+        while not stop.wait(MARKER_SECONDS):
+            metrics.WATCHED_COMPLETE.set(_watched_complete(redis))
+        for thread in threads:
+            thread.join()
     tracing.stop()
     log.info("stopped")
 

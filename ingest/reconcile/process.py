@@ -23,6 +23,7 @@ from ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis.celery_app import celery_app
+from wakupush.redis.presence import Presence
 from wakupush.runtime import counters, probes, tracing
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.connections.redis import open_redis
@@ -172,8 +173,9 @@ def run(settings: Settings) -> None:
         thread.start()
     peers = sorted(settings.reconcile.peers)
     log.info("started", stores=sorted(reconciliation.audit.stores), store_peers=peers, http_port=port)
-    for thread in threads:
-        thread.join()
+    with Presence(open_redis(settings.redis), "ingest reconcile", reconciliation.ready):
+        for thread in threads:
+            thread.join()
     tracing.stop()
     reconciliation.close()
     log.info("stopped")

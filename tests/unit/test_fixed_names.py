@@ -13,7 +13,7 @@ from wakupush.model.limits import Limit
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DELIVER, FEEDBACK, QUEUES
 from wakupush.model.waku_message import WakuMessage
-from wakupush.redis import breaker, claims, left_out, unopened, watched
+from wakupush.redis import breaker, claims, left_out, presence, unopened, watched
 from wakupush.redis.limits import Limiter
 from wakupush.redis.sending import encode_entry
 
@@ -58,6 +58,7 @@ def test_redis_keys():
         "wakupush:watched:seen",
     )
     assert left_out.KEY == "wakupush:nodes:left_out"
+    assert presence.KEY == "wakupush:processes"
     assert claims._key(b"hash") == b"wakupush:claim:hash"
     assert unopened._PREFIX == "wakupush:unopened:"
     names = ("tripped", "open", "probes", "faults", "full")

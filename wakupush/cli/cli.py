@@ -20,6 +20,7 @@ from wakupush.cli import (
     reference,
     settings,
     setup,
+    status,
     tokens,
     workers,
 )
@@ -32,8 +33,8 @@ from wakupush.cli.output import Commands
 app = typer.Typer(
     cls=Commands,
     help="The push notification server for messengers on Waku.",
-    epilog="Begin with `wakupush demo`. A server of your own: `wakupush keygen`, `migrate`, `doctor`. When something is"
-    " wrong: `wakupush doctor`.",
+    epilog="Begin with `wakupush demo`. A server of your own: `wakupush keygen`, `migrate`, `doctor`. Is it well?"
+    " `wakupush status`. What is wrong with the setup? `wakupush doctor`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -42,7 +43,7 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Try": (devnet.demo, devnet.dev, devnet.replay),
     "Set up": (setup.keygen, setup.public_key, setup.migrate, settings.settings, setup.profile, apps.app),
     "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, pipeline.app),
-    "Operate": (setup.doctor, dead_letters.app, quarantine.app, tokens.app, breaker.app),
+    "Operate": (status.status, setup.doctor, dead_letters.app, quarantine.app, tokens.app, breaker.app),
     "Move in and out": (reference.import_app, reference.export_app),
     "Client": (client.app,),
 }

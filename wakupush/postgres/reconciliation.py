@@ -26,6 +26,15 @@ class Track:
     walk: str
 
 
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How far a Store was walked."""
+
+    track: Track
+    #: Seconds since the epoch.
+    walked_to: float
+
+
 def find_missing(
     connection: Connection, hashes: Collection[bytes], in_work: float = IN_WORK_SECONDS
 ) -> dict[bytes, bool]:
@@ -47,6 +56,12 @@ def watermark(connection: Connection, track: Track) -> int | None:
     """Return up to when the ledger has everything that the Store has, in nanoseconds since the epoch."""
     row = connection.execute(_SQL["watermark"], _values(track)).fetchone()
     return None if row is None else int(row[0])
+
+
+def watermarks(connection: Connection, stores: Collection[str]) -> list[Watermark]:
+    """Return how far the Stores of these names were walked."""
+    rows = connection.execute(_SQL["watermarks"], {"stores": list(stores)}).fetchall()
+    return [Watermark(Track(*names), walked_to) for *names, walked_to in rows]
 
 
 def advance(connection: Connection, track: Track, walked_to: int, *, most: int) -> int:

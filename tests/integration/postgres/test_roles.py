@@ -67,7 +67,7 @@ USES = {
         "registrations": {"unregister_dead"},
         "old_code": EVERY,
     },
-    Role.RECONCILE: {"reconciliation": EVERY, "old_code": EVERY},
+    Role.RECONCILE: {"reconciliation": {"missing", "watermark", "advance", "place"}, "old_code": EVERY},
     Role.EXPORTER: {"backlog": EVERY, "old_code": EVERY},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": EVERY},
     Role.OPERATOR: {
@@ -75,6 +75,8 @@ USES = {
         "dead_letters": EVERY,
         "dead_tokens": EVERY,
         "token_trials": {"shares"},
+        "backlog": EVERY,
+        "reconciliation": {"watermarks"},
         "quarantine": EVERY,
         "roles": EVERY,
         "limits": EVERY,

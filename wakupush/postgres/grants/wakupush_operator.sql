@@ -2,7 +2,7 @@
 
 GRANT
     SELECT (delivery_key, key_hash, installation_hash, app, platform, notification_type, state, attempt, version,
-        failure, seen_at, expires_at, finished_at, trace_id),
+        failure, next_attempt_at, seen_at, expires_at, finished_at, trace_id),
     UPDATE (state, attempt, failure, next_attempt_at, expires_at, finished_at),
     DELETE
 ON deliveries TO wakupush_operator;
@@ -15,5 +15,6 @@ GRANT
     UPDATE (token_died_at)
 ON registrations TO wakupush_operator;
 GRANT SELECT (name, checksum) ON schema_migrations TO wakupush_operator;
+GRANT SELECT (store, pubsub_topic, walk, walked_to) ON watermarks TO wakupush_operator;
 GRANT SELECT ON unfinished_deliveries TO wakupush_operator;
 GRANT SELECT, DELETE ON app_token_trials TO wakupush_operator;

@@ -26,3 +26,7 @@ RETURNING walked_to
 INSERT INTO watermarks (store, pubsub_topic, walk, walked_to)
 VALUES (%(store)s, %(pubsub_topic)s, %(walk)s, %(walked_to)s)
 ON CONFLICT (store, pubsub_topic, walk) DO UPDATE SET walked_to = EXCLUDED.walked_to, updated_at = now()
+
+-- name: watermarks
+SELECT store, pubsub_topic, walk, (walked_to / 1e9)::float8 FROM watermarks
+WHERE store = ANY (%(stores)s) ORDER BY store, pubsub_topic, walk

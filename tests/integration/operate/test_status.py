@@ -1,0 +1,155 @@
+"""``wakupush status`` on real parts."""
+
+import json
+import time
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from redis import Redis
+from typer.testing import CliRunner
+
+from wakupush.cli import app
+from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.model.queues import DISPATCH
+from wakupush.model.roles import Role
+from wakupush.operate.status import NEEDED
+from wakupush.postgres import reconciliation, token_trials
+from wakupush.postgres.reconciliation import Track
+from wakupush.redis import presence, watched
+from wakupush.redis.presence import Presence
+
+SHARD = "/waku/2/rs/16/32"
+IOS = AppPlatform("", Platform.IOS)
+
+
+@pytest.fixture
+def redis(redis_server):
+    with Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        watched.mark_complete(client, watched.begin_filling(client))
+        yield client
+        client.flushall()
+
+
+@pytest.fixture
+def announce(redis_server, redis):  # noqa: ARG001 - it is empty at first
+    """Write that processes run."""
+
+    def announce(*roles, **checks):
+        for role in roles:
+            Presence(Redis.from_url(redis_server.url), role, lambda: checks).write()
+
+    return announce
+
+
+@pytest.fixture
+def run(dsn, redis_server, node):
+    environment = {
+        "WAKUPUSH_WAKU__URL": node,
+        "WAKUPUSH_WAKU__SHARDS": json.dumps([SHARD]),
+        "WAKUPUSH_REDIS__URL": redis_server.url,
+        "WAKUPUSH_POSTGRES__DSN": make_conninfo(dsn, user=Role.OPERATOR),
+    }
+
+    def run(*options, expect=0, **changes):
+        result = CliRunner().invoke(app, ["status", *options], env=environment | changes)
+        assert result.exit_code == expect, result.output
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def well(announce):
+    announce(*NEEDED, well=True)
+
+
+def problems(run, **changes):
+    return " | ".join(json.loads(run("--json", expect=1, **changes))["problems"])
+
+
+@pytest.mark.usefixtures("well")
+def test_a_server_that_is_well_has_no_problems(run):
+    assert run().startswith("all is well")
+    facts = json.loads(run("--json"))
+    assert facts["problems"] == []
+    assert {process["role"] for process in facts["processes"]} == set(NEEDED)
+    assert facts["queues"].keys() >= {"registration", "query", "dispatch"}
+
+
+@pytest.mark.usefixtures("redis")
+def test_processes_that_do_not_run_are_named(run):
+    assert all(f"no `wakupush {role}` runs" in problems(run) for role in NEEDED)
+
+
+@pytest.mark.usefixtures("well")
+def test_a_killed_process_is_missed(run, monkeypatch):
+    monkeypatch.setattr(presence, "GONE_SECONDS", -1)
+    assert "no `wakupush worker dispatch` runs" in problems(run)
+
+
+def test_a_process_that_ends_in_order_is_gone_at_once(redis, redis_server):
+    with Presence(Redis.from_url(redis_server.url), "beat", dict):
+        deadline = time.monotonic() + 60
+        while not presence.read(redis) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [process.role for process in presence.read(redis)] == ["beat"]
+    assert presence.read(redis) == []
+
+
+def test_long_gone_processes_are_forgotten(redis, announce, monkeypatch):
+    announce("beat")
+    monkeypatch.setattr(presence, "FORGOTTEN_SECONDS", -1)
+    announce("exporter")
+    assert presence.read(redis) == []
+
+
+@pytest.mark.usefixtures("well")
+def test_a_process_that_is_not_ready_says_why(run, announce):
+    announce("worker query", consumer=False, connected=True)
+    assert "is not ready: consumer" in problems(run)
+
+
+@pytest.mark.usefixtures("well")
+def test_an_open_breaker_is_a_problem(run, redis_server):
+    environment = {"WAKUPUSH_REDIS__URL": redis_server.url}
+    CliRunner().invoke(app, ["breaker", "open", "android"], env=environment)
+    assert "the breaker of android is open" in problems(run)
+
+
+@pytest.mark.usefixtures("well")
+def test_a_queue_that_is_behind_is_a_problem(run, redis):
+    redis.lpush(DISPATCH.name, json.dumps({"body": "", "content-encoding": "x", "headers": {"seen": time.time() - 99}}))
+    assert "the queue dispatch is behind" in problems(run)
+
+
+@pytest.mark.usefixtures("well")
+def test_what_postgres_knows_is_told(run, connection, node):
+    token_trials.count(connection, [(IOS, True, True)] * 60)
+    track = Track(node.removeprefix("http://"), SHARD, "dispatch")
+    reconciliation.advance(connection, track, time.time_ns() - 3_600 * 10**9, most=time.time_ns())
+    connection.execute(
+        "INSERT INTO deliveries (delivery_key, key_hash, installation_hash, platform, notification_type,"
+        " sealed_content, state, attempt, seen_at, expires_at, next_attempt_at, task_id, trace_id) VALUES ('key',"
+        " 'user', 'phone', 1, 1, 'content', 'pending', 1, now(), 'infinity', now() - interval '2 minutes', '', '')"
+    )
+    text = problems(run)
+    assert "too many device tokens of ios are bad" in text
+    assert "reconcile is 3600 s behind" in text or "reconcile is 3601 s behind" in text
+    assert "1 deliveries for ios are due, the longest for 12" in text
+
+
+@pytest.mark.usefixtures("well")
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"WAKUPUSH_WAKU__URL": "http://127.0.0.1:1"}, "the node 127.0.0.1:1 does not answer"),
+        ({"WAKUPUSH_REDIS__URL": "redis://:planted@127.0.0.1:1"}, "Redis does not answer (ConnectionError)"),
+        ({"WAKUPUSH_POSTGRES__DSN": "postgresql://u:planted@127.0.0.1:1/x"}, "Postgres does not answer"),
+    ],
+)
+def test_a_part_that_is_down_is_named_and_the_rest_shown(run, changes, text):
+    output = run("--json", expect=1, **changes)
+    assert text in " | ".join(json.loads(output)["problems"])
+    assert "planted" not in output
+    assert "problems" in run(expect=1, **changes)

@@ -1,0 +1,135 @@
+"""Which processes of the server run, and what fails in them: each writes a field of a hash every few seconds.
+
+Times are those of Redis: no clocks of two machines are compared.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from threading import Event, Thread
+from typing import Any, Final, Self, cast
+
+import structlog
+from redis import Redis, RedisError
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+
+KEY: Final = "wakupush:processes"
+#: Seconds between two writes, after which a process counts as gone, and after which its field goes.
+WRITE_SECONDS: Final = 10.0
+GONE_SECONDS: Final = 35.0
+FORGOTTEN_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningProcess:
+    """A process, as it described itself last."""
+
+    #: Its command, for example ``worker dispatch``.
+    role: str
+    host: str
+    pid: int
+    version: str
+    #: Seconds since its start.
+    age: float
+    #: Seconds since it wrote.
+    silence: float
+    #: The checks of its readiness that fail.
+    failing: tuple[str, ...]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it wrote nothing for so long that it was killed, or cannot reach Redis."""
+        return self.silence > GONE_SECONDS
+
+
+class Presence:
+    """Writes that this process runs, in a thread, until the context ends; of a process that was killed the field stays.
+
+    Args:
+        redis: a client of its own.
+        role: its command.
+        ready: its checks; they may block.
+    """
+
+    def __init__(self, redis: Redis, role: str, ready: Callable[[], Mapping[str, bool]]) -> None:
+        self._redis, self._role, self._ready = redis, role, ready
+        self._field = f"{role}/{socket.gethostname()}/{os.getpid()}"
+        self._stop = Event()
+        self._started: float | None = None
+        self._thread = Thread(target=self._run, name="presence", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._redis.hdel(KEY, self._field)
+        except RedisError as error:
+            log.debug("presence_not_removed", error=type(error).__name__)
+        self._redis.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.write()
+            except RedisError as error:
+                log.debug("presence_not_written", error=type(error).__name__)
+            if self._stop.wait(WRITE_SECONDS):
+                return
+
+    def write(self) -> None:
+        """Write that the process runs, and remove the fields of those that ended long ago.
+
+        Raises:
+            RedisError: Redis does not answer.
+        """
+        now = _now(self._redis)
+        self._started = self._started or now
+        failing = sorted(name for name, is_well in self._ready().items() if not is_well)
+        facts = {"at": now, "started": self._started, "version": version("wakupush"), "failing": failing}
+        self._redis.hset(KEY, self._field, json.dumps(facts))
+        old = [field for field, (at, _) in _facts(self._redis).items() if now - at > FORGOTTEN_SECONDS]
+        if old:
+            self._redis.hdel(KEY, *old)
+
+
+def read(redis: Redis) -> list[RunningProcess]:
+    """Return all processes that wrote within the last hour and did not end in order.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    now = _now(redis)
+    processes = []
+    for field, (at, facts) in sorted(_facts(redis).items()):
+        role, host, pid = field.split("/")
+        processes.append(
+            RunningProcess(
+                role=role,
+                host=host,
+                pid=int(pid),
+                version=facts["version"],
+                age=now - facts["started"],
+                silence=now - at,
+                failing=tuple(facts["failing"]),
+            )
+        )
+    return processes
+
+
+def _now(redis: Redis) -> float:
+    seconds, microseconds = redis.time()
+    return seconds + microseconds / 1e6
+
+
+def _facts(redis: Redis) -> dict[str, tuple[float, dict[str, Any]]]:
+    fields = cast("dict[bytes, bytes]", redis.hgetall(KEY))
+    facts = {field.decode(): json.loads(value) for field, value in fields.items()}
+    return {field: (value["at"], value) for field, value in facts.items()}
