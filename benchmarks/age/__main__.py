@@ -84,7 +84,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make age", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--directory", type=Path, default=Path("age"), help="of the database, 45 GB, which is kept")
+    parser.add_argument("--directory", type=Path, default=Path("age"), help="of the database, which is kept")
     parser.add_argument("--users", type=int, default=Size().users)
     parser.add_argument("--only", default="", help="only work whose name contains this")
     options = parser.parse_args()
@@ -112,7 +112,7 @@ def main() -> int:
         for work in every_work(own, size):
             if options.only in work.name:
                 results.append(run(work, recorder, connection, bystander.longest))
-                console.print(f"{work.name}: {results[-1].seconds:.2f} s")
+                console.print(f"{work.name}: {results[-1].elapsed:.2f} s")
     console.width = max(console.width, WIDTH)
     console.print(table(results))
     found = Counter(finding for result in results for finding in result.findings())

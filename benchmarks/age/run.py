@@ -20,7 +20,7 @@ from benchmarks.age.work import Work
 from benchmarks.made import SHARD
 from wakupush.model.entries import Entry
 from wakupush.model.waku_message import WakuMessage
-from wakupush.postgres import ledger, query_topics
+from wakupush.postgres import backlog, ledger, query_topics
 
 #: Seconds of a statement, and the share of a day that a job needs for a day's work.
 MOST_SECONDS = 1.0
@@ -32,8 +32,9 @@ MOST_RATIO = 10
 FREE_ROWS = 5_000
 #: Rows of a table that may be read as a whole.
 SMALL_TABLE = 20_000
-#: Statements that count rows up to a limit of their own, with the most that they may read.
-BOUNDED = {"backlog.waiting": 100_000}
+#: Counts of the exporter, of two platforms, each up to a limit; and the statements that may read so much.
+COUNTS = 6
+BOUNDED = {"backlog.waiting": COUNTS * backlog.MOST}
 MIB = 2**20
 
 
@@ -43,6 +44,8 @@ class Result:
 
     work: Work
     rows: int
+    #: In all, and of its statements.
+    elapsed: float
     seconds: float
     statements: list[Statement]
     #: Bytes of write-ahead log, and of temporary files.
@@ -58,8 +61,8 @@ class Result:
     def share(self) -> float:
         """The share of a day that a day's work takes."""
         if self.rows and self.work.rows_a_day:
-            return self.seconds / self.rows * self.work.rows_a_day / DAY
-        return self.seconds * self.work.runs_a_day / DAY
+            return self.elapsed / self.rows * self.work.rows_a_day / DAY
+        return self.elapsed * self.work.runs_a_day / DAY
 
     def findings(self) -> Iterator[str]:
         """Say what must not be."""
@@ -95,17 +98,19 @@ def run(work: Work, recorder: Recorder, connection: psycopg.Connection, waits: C
     recorder.statements.clear()
     waits()
     before, resident = _counters(connection), _resident(reset=True)
-    failure, rows = "", 0
+    failure, rows, begun = "", 0, time.monotonic()
     try:
         found = work.run()
         rows = found if isinstance(found, int) and not isinstance(found, bool) else 0
     except Exception as error:  # noqa: BLE001 - a table of what works has a row for what does not
         failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    elapsed = time.monotonic() - begun
     wal, spilled = (after - start for after, start in zip(_counters(connection), before, strict=True))
     statements = list(recorder.statements)
     return Result(
         work,
         rows,
+        elapsed,
         sum(each.seconds for each in statements),
         statements,
         wal,
@@ -176,6 +181,7 @@ def table(results: Iterable[Result]) -> Table:
         "work",
         "rows",
         "s",
+        "of statements",
         "rows read",
         "wanted",
         "log, MiB",
@@ -191,6 +197,7 @@ def table(results: Iterable[Result]) -> Table:
         made.add_row(
             one.work.name,
             f"{one.rows:,}",
+            f"{one.elapsed:.3f}",
             f"{one.seconds:.3f}",
             f"{sum(each.read for each in one.statements):,}",
             f"{sum(each.wanted for each in one.statements):,}",

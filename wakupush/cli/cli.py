@@ -18,6 +18,7 @@ from wakupush.cli import (
     pipeline,
     quarantine,
     reference,
+    sample_push,
     settings,
     setup,
     status,
@@ -43,11 +44,20 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Try": (devnet.demo, devnet.dev, devnet.replay),
     "Set up": (setup.keygen, setup.public_key, setup.migrate, settings.settings, setup.profile, apps.app),
     "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, pipeline.app),
-    "Operate": (status.status, setup.doctor, dead_letters.app, quarantine.app, tokens.app, breaker.app),
+    "Operate": (
+        status.status,
+        setup.doctor,
+        sample_push.sample_push,
+        dead_letters.app,
+        quarantine.app,
+        tokens.app,
+        breaker.app,
+    ),
     "Move in and out": (reference.import_app, reference.export_app),
     "Client": (client.app,),
 }
-_GROUPS = {
+#: Of the groups, and of a command whose function has another name.
+_NAMES = {
     apps.app: "apps",
     breaker.app: "breaker",
     client.app: "client",
@@ -57,14 +67,15 @@ _GROUPS = {
     quarantine.app: "quarantine",
     reference.export_app: "export",
     reference.import_app: "import",
+    sample_push.sample_push: "test-push",
     tokens.app: "tokens",
 }
 for _panel, _members in PANELS.items():
     for _member in _members:
         if isinstance(_member, typer.Typer):
-            app.add_typer(_member, name=_GROUPS[_member], rich_help_panel=_panel)
+            app.add_typer(_member, name=_NAMES[_member], rich_help_panel=_panel)
         else:
-            app.command(rich_help_panel=_panel)(_member)
+            app.command(_NAMES.get(_member), rich_help_panel=_panel)(_member)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from wakupush.cli.options import NotificationKind
 from wakupush.cli.output import USAGE, Commands, complain
 from wakupush.model.waku_message import PUBSUB_TOPIC
 from wakupush.protocol.keys import PrivateKey
@@ -72,15 +73,6 @@ class TokenPlatform(StrEnum):
 
     APN = "apn"
     FIREBASE = "firebase"
-
-
-class NotificationKind(StrEnum):
-    """The kind of a notification, by the labels of `NotificationType`."""
-
-    MESSAGE = "message"
-    MENTION = "mention"
-    JOIN_REQUEST = "join_request"
-    CONTACT_REQUEST = "contact_request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

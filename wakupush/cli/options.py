@@ -21,6 +21,15 @@ class PlatformName(StrEnum):
     ANDROID = "android"
 
 
+class NotificationKind(StrEnum):
+    """The kind of a notification, by the labels of `NotificationType`."""
+
+    MESSAGE = "message"
+    MENTION = "mention"
+    JOIN_REQUEST = "join_request"
+    CONTACT_REQUEST = "contact_request"
+
+
 AppOption = Annotated[str | None, typer.Option("--app", help="Only of this app; default: of all apps.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -82,19 +82,12 @@ def profile(
 ) -> None:
     """Print what gorush gets for each type of notification on each platform, with values that are made up."""
     import json
-    import time
-    from uuid import UUID
 
-    from wakupush.model.deliveries import NO_LEASE, Delivery
     from wakupush.model.notifications import NotificationType
     from wakupush.model.platforms import Platform
-    from wakupush.model.registrations import Installation, Target
-    from wakupush.protocol.identity import Identity
-    from wakupush.protocol.keys import PrivateKey
-    from wakupush.protocol.notification import notification
+    from wakupush.operate.samples import sample, target
     from wakupush.runtime.settings import load_settings
     from wakupush.server.delivery.profiles import load_profile
-    from wakupush.server.delivery.retry import times_to_live
 
     settings = load_settings()
     try:
@@ -102,33 +95,11 @@ def profile(
     except KeyError:
         names = ", ".join(settings.profile_names)
         raise UsageError(f"there is no such profile; there are {names}") from None
-    # The thread ids of a server come from its own key.
-    identity, now = Identity.of(PrivateKey(b"\1" * 32)), time.time()
     notifications: dict[str, dict[str, object]] = {}
     for kind in NotificationType:
         for platform in Platform:
-            delivery = Delivery(
-                delivery_key=bytes(32),
-                installation=Installation(b"\xaa" * 64, bytes(16)),
-                platform=platform,
-                notification_type=kind,
-                chat_id=b"\xcc" * 64,
-                message=b"an encrypted message",
-                attempt=1,
-                lease=NO_LEASE,
-                task_id="",
-                trace_id="",
-                seen=now,
-                expires_at=now + times_to_live(settings.delivery)[kind],
-            )
-            target = Target(
-                version=1,
-                installation_id=str(UUID(int=0)),
-                platform=platform,
-                device_token="a device token",  # noqa: S106 - made up
-                apn_topic="org.example.app",
-            )
-            made_up = notification(chosen, delivery, target, identity, now)
+            device = target(platform, "a device token", "org.example.app")
+            made_up = sample(settings, chosen, kind, device, bytes(32))
             notifications.setdefault(kind.label, {})[platform.label] = made_up.to_json()
     typer.echo(json.dumps(notifications, indent=2, ensure_ascii=False))
 
