@@ -44,7 +44,7 @@ class Result:
 
     work: Work
     rows: int
-    #: In all, and of its statements.
+    #: In all, with what explaining its statements took, and of these alone.
     elapsed: float
     seconds: float
     statements: list[Statement]
@@ -59,10 +59,10 @@ class Result:
 
     @property
     def share(self) -> float:
-        """The share of a day that a day's work takes."""
+        """The share of a day that the statements of a day's work take."""
         if self.rows and self.work.rows_a_day:
-            return self.elapsed / self.rows * self.work.rows_a_day / DAY
-        return self.elapsed * self.work.runs_a_day / DAY
+            return self.seconds / self.rows * self.work.rows_a_day / DAY
+        return self.seconds * self.work.runs_a_day / DAY
 
     def findings(self) -> Iterator[str]:
         """Say what must not be."""

@@ -78,6 +78,27 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     asyncio.run(run())
 
 
+def test_a_client_pushes_to_itself(stack, transport, pushes):
+    async def run():
+        async with people(transport, "alice") as (alice,):
+            with pytest.raises(SendingDisabledError):
+                await alice.notify_self()
+            alice.enable_sending()
+            nothing = await alice.notify_self()
+            assert (nothing.query_seconds, nothing.result, nothing.request_seconds) == (None, None, None)
+            alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
+            assert await alice.wait_until_settled(120)
+            own = await alice.notify_self()
+            assert own.result is Result.ACCEPTED
+            assert own.query_seconds > 0
+            assert own.request_seconds > 0
+            [push] = await eventually(pushes)
+            assert push.notification["tokens"] == ["alice-phone"]
+            assert alice.receive(push.notification["data"], ["test"]).chat_id == "test"
+
+    asyncio.run(run())
+
+
 def test_advertisements_are_discovered_and_followed(stack, transport):
     async def run():
         events = []

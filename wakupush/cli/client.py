@@ -358,6 +358,40 @@ def send(
     _run(context.obj, work)
 
 
+@app.command("test-push")
+def push_to_self(context: typer.Context) -> None:
+    """Ask for a push to this user's own device, the whole way, and say which part does not answer.
+
+    Register first. The exit codes are those of `send`.
+    """
+
+    async def work(session: _Session) -> Exit:
+        from wakupush.client.rules.sending import Result
+
+        servers = session.client.registration.enrolments
+        if not any(enrolment.status == "registered" for enrolment in servers):
+            complain("this device is not registered: `wakupush client register` says what the server answers")
+            return Exit.REFUSED
+        session.client.enable_sending()
+        own = await session.client.notify_self()
+        facts = {
+            "query_seconds": own.query_seconds,
+            "request_seconds": own.request_seconds,
+            "result": own.result and own.result.value,
+        }
+        rounded = {name: round(value, 3) if isinstance(value, float) else value for name, value in facts.items()}
+        _show(context.obj, [rounded])
+        if own.result is Result.ACCEPTED:
+            return Exit.DONE
+        if own.result is None:
+            complain("no server said how to notify this device: it registers contacts only, or the query was lost")
+            return Exit.NO_ANSWER
+        complain("the server knows the device, and did not take the push: `wakupush status` tells its operator more")
+        return Exit.NO_ANSWER if own.result is Result.FAILED else Exit.REFUSED
+
+    _run(context.obj, work)
+
+
 @app.command()
 def listen(
     context: typer.Context,

@@ -3,7 +3,7 @@
 See docs/reference/client.md. This package exports what an app needs. `rules` decides; `drivers` does input and output.
 """
 
-from wakupush.client.client import Client, SendingDisabledError
+from wakupush.client.client import Client, OwnPush, SendingDisabledError
 from wakupush.client.config import Config
 from wakupush.client.documents import UnreadableError
 from wakupush.client.drivers.history import History
@@ -33,6 +33,7 @@ __all__ = [
     "NodeError",
     "NotificationType",
     "Options",
+    "OwnPush",
     "PrivateKey",
     "PublicKey",
     "Received",

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ from wakupush.client.rules.accounts import Account
 from wakupush.client.rules.acquaintances import Acquaintance
 from wakupush.client.rules.receiving import Received
 from wakupush.client.rules.registering import Device, Options, RegistrarState
-from wakupush.client.rules.sending import Sending, TargetDevice
+from wakupush.client.rules.sending import Result, Sending, TargetDevice
 from wakupush.model.notifications import NotificationType
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -43,6 +43,16 @@ SEEN_SECONDS = 30 * 86_400.0
 
 class SendingDisabledError(Exception):
     """Asking for pushes was not switched on, see `Client.enable_sending`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnPush:
+    """What came of asking for a push to one's own device. Seconds are those until an answer; None if none came."""
+
+    query_seconds: float | None
+    #: None if no server said how to notify the device, so nothing was asked for.
+    result: Result | None
+    request_seconds: float | None
 
 
 class Client:
@@ -273,6 +283,29 @@ class Client:
             ask_and_send([recipient for recipient in recipients if recipient.user in unknown]),
         )
         return at_once + later
+
+    async def notify_self(self) -> OwnPush:
+        """Ask for a push to this device as anybody else would, and return what came of it; the push may come later.
+
+        Servers cannot tell such a push from others, and count it like them. With `Options.contacts_only` they tell the
+        device's token to contacts alone: then the client has to be one.
+
+        Raises:
+            SendingDisabledError: sending was not switched on.
+            NodeError: the node did not take the query.
+        """
+        own, ours = self.account.key.public_key, self.account.installation_id
+        asked_at, begun = self._context.now(), time.monotonic()
+        [acquaintance] = await self.query([own], force=True)
+        ways = [way for way in acquaintance.usable(self._context.now()) if way.installation_id == ours]
+        if not any(way.learned_at >= asked_at for way in ways):
+            return OwnPush(query_seconds=None, result=None, request_seconds=None)
+        query_seconds, begun = time.monotonic() - begun, time.monotonic()
+        recipient = Recipient(user=own, installation_ids=(ours,))
+        [device] = await self.notify(
+            [recipient], message_id=secrets.token_bytes(32), chat_id="test", kind=NotificationType.MESSAGE
+        )
+        return OwnPush(query_seconds=query_seconds, result=device.result, request_seconds=time.monotonic() - begun)
 
     # The content of a push.
 

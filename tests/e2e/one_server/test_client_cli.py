@@ -72,6 +72,12 @@ def test_everything_in_turn(stack, person, observer):
     assert alice.register(stack) == [registered]
     assert alice.run("status") == [registered]
     assert alice.register(stack, "--wait", "60") == [registered]  # nothing is left to wait for
+    assert bob.run("test-push", code=1) == []
+    assert "not registered" in bob.complaint
+    [own] = alice.run("test-push")
+    assert own.keys() == {"query_seconds", "request_seconds", "result"}
+    assert own["result"] == "accepted"
+    wait_until(lambda: list(observer.pushes()), timeout=60, what="her own push")
     [way] = bob.run("query", alice.public_key)
     assert (way["user"], way["server"], way["version"]) == (alice.public_key, server, 1)
     [sent] = bob.run("send", alice.public_key, "--chat", "c", "--text", "hello", "--message-id", "ab" * 32)
