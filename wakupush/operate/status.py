@@ -73,7 +73,12 @@ class Status:
 
     def problems(self) -> list[str]:
         """Return what is wrong, each with what to do; empty if all is well."""
-        return [text for find in _PROBLEMS for text in find(self)]
+        return [*_of_parts(self), *_of_nodes(self), *self.server_problems()]
+
+    def server_problems(self) -> list[str]:
+        """Return what is wrong with our own processes and what waits for them, each with what to do."""
+        finders = (_of_processes, _of_queues, _of_deliveries, _of_messages)
+        return [problem for find in finders for problem in find(self)]
 
 
 def read(settings: Settings) -> Status:
@@ -217,6 +222,3 @@ def _of_messages(status: Status) -> Iterator[str]:
                 f"reconcile is {lag:.0f} s behind in the Store {track.store} on {track.pubsub_topic} ({track.walk}):"
                 " messages that live ingest missed wait there"
             )
-
-
-_PROBLEMS: Final = (_of_parts, _of_nodes, _of_processes, _of_queues, _of_deliveries, _of_messages)

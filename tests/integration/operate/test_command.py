@@ -15,7 +15,10 @@ from typer.testing import CliRunner
 
 from support.cluster import ABLE, READY, autoscaler
 from wakupush.cli import app
+from wakupush.operate.status import NEEDED
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import watched
+from wakupush.redis.presence import Presence
 
 
 @pytest.fixture
@@ -316,6 +319,44 @@ def test_doctor_checks_named_autoscalers(environment, cluster):
     code, findings = examine(environment)
     assert (code, cluster.requested_paths) == (0, [])
     assert "autoscaler" not in str(findings)
+
+
+@pytest.fixture
+def announce(redis_server):
+    """Write that processes run."""
+
+    def announce(*roles):
+        for role in roles:
+            Presence(Redis.from_url(redis_server.url), role, dict).write()
+
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        yield announce
+        redis.flushall()
+
+
+def test_doctor_looks_at_a_server_only_if_it_runs(environment, announce, redis_server):
+    code, findings = examine(environment)
+    assert (code, "no process ran within the last hour" in texts(findings, "warning")) == (0, True)
+    announce(*set(NEEDED) - {"worker dispatch"})
+    code, findings = examine(environment)
+    assert (code, "no `wakupush worker dispatch` runs" in texts(findings, "fault")) == (1, True)
+    announce("worker dispatch")
+    with Redis.from_url(redis_server.url) as redis:
+        watched.mark_complete(redis, watched.begin_filling(redis))
+    code, findings = examine(environment)
+    assert (code, "its processes run" in texts(findings, "ok")) == (0, True)
+
+
+def test_doctor_warns_of_a_redis_that_is_nearly_full(environment, redis_server):
+    with Redis.from_url(redis_server.url) as redis:
+        used = redis.info("memory")["used_memory"]
+        redis.config_set("maxmemory", int(used / 0.9))
+        try:
+            _, findings = examine(environment)
+        finally:
+            redis.config_set("maxmemory", 0)
+    assert "% full" in texts(findings, "warning")
 
 
 def test_doctor_sums_up(environment):

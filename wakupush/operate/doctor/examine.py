@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from typing import cast
 
 import httpx2
 import psycopg
@@ -13,6 +14,7 @@ from redis import AuthenticationError, ConnectionError, Redis, RedisError, Respo
 
 from wakupush.model.roles import Role
 from wakupush.operate.doctor.finding import Finding, Level
+from wakupush.operate.status import read
 from wakupush.postgres import apps, limits, roles
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.sealing import UnsealableError
@@ -42,6 +44,10 @@ SILENT_SECONDS = 3600
 #: Processes with a pool of connections to Postgres: one worker of each kind, reconcile, beat and feedback. The exporter
 #: opens one connection.
 ONE_EACH = 6
+#: Share of Redis' memory from which on it is nearly full.
+FULL_SHARE = 0.8
+#: The oldest release of Postgres that the server was tested with.
+OLDEST_POSTGRES = 13
 #: How many rights of a login are listed at most.
 MOST_RIGHTS = 5
 
@@ -55,6 +61,26 @@ def examine(settings: Settings, connections: int | None = None) -> Iterator[Find
     for check in (_identity, _nodes, _store, _store_peers, _gorush, _redis):
         yield from check(settings)
     yield from _postgres(settings, connections or ONE_EACH * settings.postgres.pool_size + 1)
+    yield from _server(settings)
+
+
+def _server(settings: Settings) -> Iterator[Finding]:
+    """Look at our own processes, and what waits for them; Redis and Postgres have been checked before."""
+    part = "server"
+    try:
+        status = read(settings)
+    except SettingsError:
+        return
+    if status.errors:
+        return
+    if not status.processes:
+        text = "no process ran within the last hour: the checks of a running server are left out"
+        yield Finding(Level.WARNING, part, text)
+        return
+    problems = status.server_problems()
+    yield from (Finding(Level.FAULT, part, problem) for problem in problems)
+    if not problems:
+        yield Finding(Level.OK, part, "its processes run, and nothing waits for long")
 
 
 def _identity(settings: Settings) -> Iterator[Finding]:
@@ -223,6 +249,10 @@ def _instance(part: str, url: str, settings: Settings) -> Iterator[Finding]:
     largest = re.search(r"^\s*max_notification: (\d+)", config.text, re.MULTILINE)
     if largest and int(largest[1]) < settings.gorush.batch_size:
         wrong.append(f"max_notification is {largest[1]}: set WAKUPUSH_GORUSH__BATCH_SIZE to that")
+    room = re.search(r"^\s*queue_num: (\d+)", config.text, re.MULTILINE)
+    most = settings.gorush.concurrency * settings.gorush.batch_size
+    if room and int(room[1]) < most:
+        wrong.append(f"queue_num is {room[1]}: one worker process may post {most} notifications at once; raise it")
     for advice in wrong:
         yield Finding(Level.FAULT, part, advice)
     if re.search(r'^\s*feedback_hook_url: ""', config.text, re.MULTILINE):
@@ -250,6 +280,7 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         with open_redis(settings.redis) as redis:
             seconds, micros = redis.time()
             config = _redis_config(redis)
+            memory = cast("dict[str, int]", redis.info("memory"))
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
@@ -258,6 +289,11 @@ def _redis(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAULT, part, f"no Redis answers at WAKUPUSH_REDIS__URL: {advice}")
         return
     yield from _keeps_queues(part, config)
+    if memory.get("maxmemory", 0) and memory["used_memory"] > FULL_SHARE * memory["maxmemory"]:
+        share = 100 * memory["used_memory"] / memory["maxmemory"]
+        yield Finding(
+            Level.WARNING, part, f"its memory is {share:.0f} % full: raise maxmemory or see which queue grows"
+        )
     yield _clock(part, seconds + micros / 1e6)
     if settings.redis.sentinels:
         yield from _sentinels(settings)
@@ -319,6 +355,7 @@ def _postgres(settings: Settings, connections: int) -> Iterator[Finding]:
         with _connect(dsn) as connection:
             capacity = _pooler(settings, dsn, connection) if is_pooled(connection) else _room(connection, connections)
             pending, due = runner.pending(connection), runner.due(connection)
+            version = connection.info.server_version // 10_000
             user, logins = connection.info.user, [] if due else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
             apps_gone = [] if due else _apps_gone(settings, connection)
@@ -335,6 +372,8 @@ def _postgres(settings: Settings, connections: int) -> Iterator[Finding]:
     except runner.MigrationError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
+    if version < OLDEST_POSTGRES:
+        yield Finding(Level.FAULT, part, f"it is release {version}: the server needs {OLDEST_POSTGRES} or newer")
     if due:
         yield Finding(Level.FAULT, part, f"{len(due)} migrations are missing: run `wakupush migrate --pre`")
     else:
