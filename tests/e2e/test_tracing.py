@@ -3,6 +3,8 @@
 import http.server
 import os
 import re
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from importlib.util import find_spec
@@ -29,6 +31,20 @@ def test_an_endpoint_without_the_extra_is_refused(monkeypatch):
         tracing.check(TracingSettings(endpoint="http://127.0.0.1:4318/v1/traces"))
 
 
+def test_variables_of_opentelemetry_need_the_extra_too(monkeypatch):
+    monkeypatch.setattr("wakupush.runtime.tracing.find_spec", lambda _: None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    with pytest.raises(SettingsError, match="otel"):
+        tracing.check(TracingSettings())
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    tracing.check(TracingSettings())
+
+
+def test_processes_start_without_opentelemetry():
+    program = "import sys; sys.modules['opentelemetry'] = None; import wakupush.runtime.tracing, workers.run"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_opentelemetry_is_installed():
     if MISSING and os.environ.get("CI") != "true":
         pytest.skip(MISSING)
@@ -40,32 +56,45 @@ class Collector(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.bodies = []
+        self.bodies, self.headers = [], []
 
     @property
     def spans(self):
         """Each span as its trace id, name, process and attributes."""
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415 - an extra
-
         return [
             (
                 span.trace_id.hex(),
                 span.name,
-                {each.key: each.value.string_value for each in resource.resource.attributes}["wakupush.process"],
+                _attributes(resource)["wakupush.process"],
                 {each.key for each in span.attributes},
                 span.end_time_unix_nano - span.start_time_unix_nano,
             )
-            for body in list(self.bodies)
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for resource in self._resource_spans()
             for scope in resource.scope_spans
             for span in scope.spans
         ]
+
+    @property
+    def resources(self):
+        """The attributes of each resource."""
+        return [_attributes(resource) for resource in self._resource_spans()]
+
+    def _resource_spans(self):
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415 - an extra
+
+        requests = map(ExportTraceServiceRequest.FromString, list(self.bodies))
+        return [resource for request in requests for resource in request.resource_spans]
+
+
+def _attributes(resource):
+    return {each.key: each.value.string_value for each in resource.resource.attributes}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.bodies.append(body)
+        self.server.headers.append(dict(self.headers))
         self.send_response(200)
         self.end_headers()
 
@@ -83,6 +112,49 @@ def collector():
         yield collector
         collector.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def record(collector, monkeypatch):
+    """Record a span of each of these traces under some variables, and return what arrived."""
+
+    def record(trace_ids, **variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        before = len(collector.spans)
+        collector.headers.clear()
+        tracing.start(TracingSettings(), "a process")
+        for trace_id in trace_ids:
+            tracing.record("a step", trace_id, 1.0, 2.0, {"queue": "dispatch", "failure": None})
+        tracing.stop()
+        return [span[0] for span in collector.spans[before:]]
+
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{collector.server_port}")
+    return record
+
+
+IDS = [f"{number * 0x9E3779B97F4A7C15 % 2**64:016x}" for number in range(1, 101)]
+
+
+def test_variables_name_collector_headers_and_resource(record, collector):
+    sent = record(
+        IDS[:2],
+        OTEL_EXPORTER_OTLP_HEADERS="api-key=planted",
+        OTEL_RESOURCE_ATTRIBUTES="deployment.environment=test,service.name=push",
+    )
+    assert sent == [2 * trace_id for trace_id in IDS[:2]]
+    assert collector.headers[0]["api-key"] == "planted"
+    attributes = collector.resources[-1]
+    assert attributes["deployment.environment"] == "test"
+    assert (attributes["service.name"], attributes["wakupush.process"]) == ("push", "a process")
+
+
+def test_sampler_takes_the_same_traces_everywhere(record):
+    ratio = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    here, there = record(IDS, **ratio), record(IDS, **ratio)
+    assert here == there
+    assert 25 < len(here) < 75
+    assert record(IDS, OTEL_TRACES_SAMPLER="always_off") == []
 
 
 def test_a_push_is_a_trace(collector, start_stack):

@@ -361,7 +361,7 @@ class TracingSettings(Group):
 
     endpoint: str | None = None
     """URL that accepts spans by OTLP over HTTP, for example `http://127.0.0.1:4318/v1/traces`; needs the extra
-    `otel`."""
+    `otel`. OpenTelemetry's own variables (`OTEL_…`) do the same, and set headers, resource and sampler."""
 
 
 class DeliverySettings(Group):
