@@ -14,8 +14,10 @@ from redis import Redis
 
 from wakupush.model.queues import QUEUES
 
-#: Tasks of a queue that one look reads at most. Up to this number the figures are exact.
+#: Tasks of a queue, and bytes of them, that one look reads at most, but both ends always. Up to this the figures are
+#: exact. Redis does nothing else meanwhile, and takes half a millisecond for a megabyte.
 SAMPLE: Final = 64
+SAMPLE_BYTES: Final = 4 * 2**20
 #: kombu's hash of the tasks of all queues that were taken and not acknowledged.
 UNACKED: Final = "unacked"
 UNACKED_INDEX: Final = "unacked_index"
@@ -39,7 +41,9 @@ _QUEUE: Final = (
     _PARSE
     + """
 local length = redis.call('LLEN', KEYS[1])
-local sample = math.min(length, tonumber(ARGV[1]))
+local bytes = redis.call('MEMORY', 'USAGE', KEYS[1], 'SAMPLES', 0) or 0
+local within = math.max(2, math.floor(tonumber(ARGV[2]) * length / math.max(bytes, 1)))
+local sample = math.min(length, tonumber(ARGV[1]), within)
 local messages, oldest = 0, -1
 for number = 0, sample - 1 do
     local position = 0
@@ -50,7 +54,7 @@ for number = 0, sample - 1 do
     if seen and (oldest < 0 or seen < oldest) then oldest = seen end
 end
 if sample > 0 then messages = messages / sample * length end
-return cjson.encode({tasks = length, messages = messages, oldest = oldest})
+return cjson.encode({tasks = length, messages = messages, oldest = oldest, bytes = bytes})
 """
 )
 # A value is the task, its exchange and its routing key, which is the name of its queue.
@@ -58,9 +62,12 @@ _IN_WORK: Final = (
     _PARSE
     + """
 local length = redis.call('ZCARD', KEYS[2])
-local queues, read = {}, 0
+local queues, read, bytes = {}, 0, 0
 for _, tag in ipairs(redis.call('ZRANGE', KEYS[2], 0, tonumber(ARGV[1]) - 1)) do
-    local taken = parsed(redis.call('HGET', KEYS[1], tag), '[{')
+    local text = redis.call('HGET', KEYS[1], tag) or ''
+    bytes = bytes + #text
+    if bytes > tonumber(ARGV[2]) and read > 0 then break end
+    local taken = parsed(text, '[{')
     if type(taken[3]) == 'string' then
         local queue = queues[taken[3]] or {tasks = 0, messages = 0}
         queue.tasks = queue.tasks + 1
@@ -130,21 +137,16 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
     """
     with redis.pipeline(transaction=False) as pipeline:
         for name in QUEUES:
-            pipeline.eval(_QUEUE, 1, name, SAMPLE)
-        for name in QUEUES:
-            pipeline.memory_usage(name, samples=0)
-        pipeline.eval(_IN_WORK, 2, UNACKED, UNACKED_INDEX, SAMPLE)
-        answers = pipeline.execute()
-    lengths = [json.loads(answer) for answer in answers[: len(QUEUES)]]
-    sizes = dict(zip(QUEUES, answers[len(QUEUES) : -1], strict=True))
-    in_work = json.loads(answers[-1])
+            pipeline.eval(_QUEUE, 1, name, SAMPLE, SAMPLE_BYTES)
+        pipeline.eval(_IN_WORK, 2, UNACKED, UNACKED_INDEX, SAMPLE, SAMPLE_BYTES)
+        *lengths, in_work = [json.loads(answer) for answer in pipeline.execute()]
     backlogs = {}
     for name, queue in zip(QUEUES, lengths, strict=True):
         in_flight = in_work.get(name, {"tasks": 0, "messages": 0})
         backlogs[name] = QueueBacklog(
             tasks=queue["tasks"],
             messages=queue["messages"],
-            bytes=sizes[name] or 0,
+            bytes=queue["bytes"],
             oldest=queue["oldest"] if queue["oldest"] >= 0 else None,
             tasks_in_flight=in_flight["tasks"],
             messages_in_flight=in_flight["messages"],

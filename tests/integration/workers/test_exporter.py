@@ -45,7 +45,7 @@ def app(redis_server, redis):  # noqa: ARG001 - which is empty before and after
 def entries(count, seen):
     client = PrivateKey.generate()
     message = messages.query(client, client.public_key.key_hash)
-    return [Entry(SHARD, message_hash(SHARD, message), seen + number, message) for number in range(count)]
+    return [Entry(SHARD, message_hash(SHARD, message), seen + number, message, live=True) for number in range(count)]
 
 
 def test_messages_are_counted_not_tasks(redis, app):
@@ -83,6 +83,24 @@ def test_long_queue_is_estimated_from_a_sample(redis):
     # Both ends are in the sample.
     assert found.oldest == pytest.approx(now - 1000, abs=0.001)
     assert redis.info("stats")["total_net_output_bytes"] - before < 10_000
+
+
+def test_large_tasks_are_sampled_within_bytes(redis):
+    """Redis does nothing else while it reads them: strangers send messages of 1 MiB."""
+    now = time.time()
+    task = {"body": "x" * 2**20, "content-encoding": "utf-8", "headers": {"messages": 6, "seen": now}}
+    oldest = json.dumps(task | {"headers": {"messages": 6, "seen": now - 50}})
+    redis.lpush(DISPATCH.name, oldest, *[json.dumps(task)] * 39)
+    taken = json.dumps([task, "", DISPATCH.name])
+    redis.hset(backlog.UNACKED, mapping={f"tag {number}": taken for number in range(40)})
+    redis.zadd(backlog.UNACKED_INDEX, {f"tag {number}": 0 for number in range(40)})
+    redis.config_resetstat()
+    found = backlog.look(redis)[DISPATCH.name]
+    assert (found.messages, found.tasks_in_flight, found.messages_in_flight) == (240, 40, 240)
+    assert found.oldest == pytest.approx(now - 50, abs=0.001)
+    calls = {name: stats["calls"] for name, stats in redis.info("commandstats").items()}
+    assert calls["cmdstat_lindex"] <= 4
+    assert calls["cmdstat_hget"] <= 5
 
 
 def test_the_look_parses_no_body(redis):
