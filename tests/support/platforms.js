@@ -24,7 +24,8 @@ function take(answer) {
   };
 }
 
-const apple = http2.createSecureServer(options, take({}));
+// Apple announces that limit, and its own of a header list.
+const apple = http2.createSecureServer({ ...options, settings: { maxHeaderListSize: 8000 } }, take({}));
 // gorush's client for Firebase reads HTTP/1 alone behind a proxy.
 const google = https.createServer(options, take({ name: "projects/p/messages/1" }));
 const proxy = http.createServer((request, response) => {

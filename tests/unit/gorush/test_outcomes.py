@@ -226,6 +226,7 @@ FIREBASE = 'unknown error while making an http call: Post "https://fcm.googleapi
         (ANDROID, "Android message is too big", Failure.PAYLOAD_TOO_LARGE),
         (ANDROID, "Quota exceeded for quota metric 'x'", Failure.RATE_LIMITED),
         (ANDROID, "Request had invalid authentication credentials.", Failure.CREDENTIALS_REJECTED),
+        (ANDROID, "Auth error from APNS or Web Push Service", Failure.TOKEN_REJECTED),
         (ANDROID, "Permission 'cloudmessaging.messages.create' denied", Failure.CREDENTIALS_REJECTED),
         (ANDROID, "Internal error encountered.", Failure.PLATFORM_UNAVAILABLE),
         (ANDROID, "The service is currently unavailable.", Failure.PLATFORM_UNAVAILABLE),
