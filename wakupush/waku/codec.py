@@ -9,7 +9,8 @@ import json
 import re
 from base64 import b64decode, b64encode
 from contextlib import suppress
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.waku.errors import AnswerTooLarge, NodeUnreadable
@@ -18,6 +19,9 @@ from wakupush.waku.errors import AnswerTooLarge, NodeUnreadable
 PAYLOAD_LIMIT = 1024 * 1024
 #: Bytes of an answer at most if they are not all ASCII: in memory a single emoji makes four bytes of each character.
 NON_ASCII_LIMIT = 24 * 1024 * 1024
+#: JSON values in an answer at most: each takes up to 200 bytes of memory, an empty object of 3 bytes 64. A message has
+#: seven, and its payload none.
+MOST_VALUES: Final = 500_000
 #: Bytes of a content topic at most, in UTF-8. Ours have 23; the nodes relay any text.
 CONTENT_TOPIC_LIMIT = 1024
 #: Bytes of meta at most.
@@ -25,6 +29,8 @@ META_LIMIT = 64
 UINT32_MAX = 2**32 - 1
 
 _DECIMAL = re.compile(r"-?[0-9]{1,19}")
+#: Up to the beginning of a value, past texts, or to the end: it matches anywhere, so that looking takes linear time.
+_TO_NEXT_VALUE = re.compile(rb'(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))*+(?:[,\[{]|\Z)', re.DOTALL)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
@@ -98,17 +104,24 @@ def parse(body: bytes) -> Any:
     """Return the JSON value of a node's answer.
 
     Raises:
-        AnswerTooLarge: it has more than `NON_ASCII_LIMIT` bytes, not all of them ASCII.
+        AnswerTooLarge: it has more than `NON_ASCII_LIMIT` bytes, not all of them ASCII, or more than `MOST_VALUES`.
         NodeUnreadable: it is not JSON, or nested too deeply.
     """
     if len(body) > NON_ASCII_LIMIT and not body.isascii():
         raise AnswerTooLarge("the answer is too large")
+    # What stands in a text is its sender's, and must not make a page unreadable.
+    if sum(body.count(begin) for begin in (b",", b"[", b"{")) > MOST_VALUES and _has_many_values(body):
+        raise AnswerTooLarge("the answer has too many values")
     # Bytes that are not UTF-8 become lone surrogates: only the message that has them is refused, not its neighbours.
     text = body.decode("utf-8", "surrogateescape")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise NodeUnreadable("the answer is not JSON") from None
+
+
+def _has_many_values(body: bytes) -> bool:
+    return next(islice(_TO_NEXT_VALUE.finditer(body), MOST_VALUES, None), None) is not None
 
 
 def _binary(value: object, name: str, limit: int) -> bytes:

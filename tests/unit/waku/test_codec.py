@@ -169,3 +169,18 @@ def test_any_body_is_a_value_or_a_named_error(body):
     except NodeUnreadable:
         return
     assert len(read) + malformed <= len(body)
+
+
+@pytest.mark.parametrize("value", [b"{}", b"[]", b"1", b'{"a":[1]}'])
+def test_answers_of_many_values_are_not_parsed(value):
+    """33 MB of empty objects would take 850 MB of memory: a lying Store would end each process that asks it."""
+    body = b"[" + b",".join([value] * (codec.MOST_VALUES + 1)) + b"]"
+    with pytest.raises(AnswerTooLarge):
+        parse(body)
+    assert len(parse(b"[" + b",".join([value] * 1000) + b"]")) == 1000
+
+
+def test_commas_in_texts_are_no_values():
+    """Strangers choose content topics: none may make the page of a Store unreadable."""
+    entry = {"contentTopic": '\\",[{' * 200_000, "payload": ""}
+    assert parse(json.dumps([entry, entry]).encode()) == [entry, entry]
