@@ -6,6 +6,7 @@ A WAL is read too; then only its index (``-shm``) is made or used.
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -32,6 +33,12 @@ _WALLET: Final = "-wallet.db"
 #: Bytes of a WAL before its first frame, and of a frame before its page.
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
+#: Seconds for which the checks may run, and the bytes of a file for each further second, fewer than a slow disk
+#: reads: a schema that a stranger wrote may be endless work.
+_CHECK_SECONDS: Final = 60.0
+_BYTES_A_SECOND: Final = 1_000_000
+#: Steps of SQLite between two looks at the clock.
+_STEPS: Final = 100_000
 
 
 @contextmanager
@@ -56,7 +63,11 @@ def open_database(
             if module is not sqlite3:
                 _unlock(connection, password or "", kdf_iterations)
             connection.text_factory = bytes
+            connection.execute("PRAGMA trusted_schema = OFF")
+            ends = time.monotonic() + _CHECK_SECONDS + path.stat().st_size / _BYTES_A_SECOND
+            connection.set_progress_handler(lambda: time.monotonic() > ends, _STEPS)
             _check(connection, path, is_keyed=module is not sqlite3)
+            connection.set_progress_handler(None, 0)
             yield connection
     except (sqlite3.Error, module.Error) as error:
         raise TakeoverError(_words(path, error, None if module is sqlite3 else kdf_iterations)) from None
@@ -151,7 +162,7 @@ def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Con
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> None:
-    tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE rootpage > 0")}
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     _check_sizes(path, int(page_bytes))  # SQLCipher has it as text
     if not tables & COLUMNS.keys() and path.name.endswith(_WALLET):
@@ -159,6 +170,12 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> Non
         raise TakeoverError(f"{path} is the database of a wallet: the server's is {app} beside it")
     if not tables & COLUMNS.keys():
         raise TakeoverError(f"{path} has no tables of a push notification server: it is of another program")
+    # A view in the place of a table, or a virtual one, runs what its author wrote; neither has pages.
+    for (name,) in connection.execute(
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND rootpage = 0"
+    ):
+        if name.decode("utf-8", "replace").lower() in COLUMNS.keys() | {OURS}:
+            raise TakeoverError(f"{path} has a view in the place of a table: a stranger made it")
     for table, expected in COLUMNS.items():
         columns = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")}
         if columns != expected:
@@ -209,6 +226,8 @@ def _words(path: Path, error: Exception, kdf_iterations: int | None) -> str:
         )
     if "not a database" in text:
         return f"{path}: {text}"
+    if "interrupted" in text:
+        return f"{path} takes too long to check: a stranger made it, or the disk is very slow"
     if "malformed" in text:
         return f"{path} is damaged or truncated: copy it anew, with its -wal"
     if "unable to open" in text or "readonly" in text:

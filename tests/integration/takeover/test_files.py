@@ -13,7 +13,8 @@ from support import reference_database as made
 from support.imported import NOTHING, state
 from support.reference_database import DAEMON, PUSH_SERVER
 from wakupush.takeover import database
-from wakupush.takeover.schema import REQUESTS
+from wakupush.takeover.errors import TakeoverError
+from wakupush.takeover.schema import CREATE, REQUESTS
 
 
 class TestFiles:
@@ -58,6 +59,21 @@ class TestFiles:
         result = run("link.db")
         assert "its last changes" not in result.stderr
         assert state(connection)["registrations"] == 16
+
+    def test_view_in_place_of_a_table(self, refuse, folder):
+        """It could run whatever its author likes, for ever."""
+        with closing(sqlite3.connect(folder / "hostile.db")) as writer:
+            writer.executescript(f"{CREATE} DROP TABLE {REQUESTS}; CREATE VIEW {REQUESTS} AS SELECT x'00' AS id;")
+        refuse("a view in the place of a table", "hostile.db")
+
+    def test_checks_end(self, folder, monkeypatch):
+        with database.open_database(folder / "live/reference.db", None):
+            pass
+        monkeypatch.setattr(database, "_CHECK_SECONDS", -1.0)
+        monkeypatch.setattr(database, "_STEPS", 1)
+        opened = database.open_database(folder / "live/reference.db", None)
+        with pytest.raises(TakeoverError, match="takes too long"), opened:
+            pass
 
     def test_links_in_a_circle(self, refuse, folder):
         (folder / "circle.db").symlink_to("circle.db")
