@@ -53,8 +53,8 @@ FCM_MESSAGES: tuple[tuple[str, Failure], ...] = (
     ("senderid mismatch", Failure.SENDER_MISMATCH),
     ("too big", Failure.PAYLOAD_TOO_LARGE),
     ("quota", Failure.RATE_LIMITED),
-    # The token is of an iOS or web app in the same Firebase project, and anybody can have one. Sometimes Google says the
-    # next text instead; it then counts against a breaker only for devices that a push has reached.
+    # The token is of an iOS or web app in the same Firebase project; anybody can have one. Google may say the text
+    # about credentials instead, which counts against a breaker only for devices that a push has reached.
     ("auth error from apns or web push", Failure.TOKEN_REJECTED),
     ("authentication credential", Failure.CREDENTIALS_REJECTED),
     ("permission", Failure.CREDENTIALS_REJECTED),

@@ -1,6 +1,7 @@
 """Private keys in files that only their owner may read, as bytes."""
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +33,15 @@ def write(path: Path, secret: bytes) -> None:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as stream:
         stream.write(secret.hex() + "\n")
+
+
+def is_open(path: Path) -> bool:
+    """Return whether other users of the machine than its owner and group may read a file, or write to it.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    return bool(path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
 def read(path: Path, make: Callable[[bytes], T]) -> T:

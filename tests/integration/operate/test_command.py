@@ -6,6 +6,7 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 
 from support.cluster import ABLE, READY, autoscaler
 from wakupush.cli import app
+from wakupush.operate.doctor.examine import _transport
+from wakupush.operate.doctor.finding import Level
 from wakupush.operate.status import NEEDED
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
@@ -96,6 +99,34 @@ def test_unusable_key_is_a_fault_and_none_a_warning(environment):
     assert (code, "no private key" in texts(findings, "warning")) == (0, True)
     code, findings = examine(environment, WAKUPUSH_IDENTITY_KEY_FILE="/nowhere")
     assert (code, "cannot be read" in texts(findings, "fault")) == (1, True)
+
+
+def test_key_file_that_everybody_may_read_is_a_warning(environment, tmp_path):
+    file = tmp_path / "identity.key"
+    file.write_text(environment.pop("WAKUPUSH_IDENTITY_KEY"))
+    for mode, is_open in ((0o600, False), (0o440, False), (0o644, True)):
+        file.chmod(mode)
+        code, findings = examine(environment, WAKUPUSH_IDENTITY_KEY_FILE=str(file))
+        assert (code, f"may read {file}" in texts(findings, "warning")) == (0, is_open)
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "sslmode", "is_encrypted", "text"),
+    [
+        ("db.example.org", "10.0.0.7", "prefer", False, "is in the clear"),
+        ("db.example.org", "10.0.0.7", "prefer", True, "are not checked"),
+        ("db.example.org", "fd00::7", "verify-ca", True, "are not checked"),
+        ("db.example.org", "10.0.0.7", "verify-full", True, None),
+        ("localhost", "127.0.0.1", "prefer", False, None),
+        ("/run/postgresql", "", "prefer", False, None),
+    ],
+)
+def test_way_to_postgres_without_checks_is_a_warning(host, address, sslmode, is_encrypted, text):
+    info = SimpleNamespace(host=host, hostaddr=address, get_parameters=lambda: {"sslmode": sslmode})
+    connection = SimpleNamespace(info=info, pgconn=SimpleNamespace(ssl_in_use=is_encrypted))
+    findings = _transport(connection)
+    assert [text in finding.text for finding in findings] == ([True] if text else [])
+    assert all(finding.level is Level.WARNING for finding in findings)
 
 
 def test_what_is_wrong_with_postgres_is_said(environment, dsn):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import cast
 
 import httpx2
@@ -20,6 +21,7 @@ from wakupush.postgres.migrations import runner
 from wakupush.protocol.sealing import UnsealableError
 from wakupush.redis import left_out
 from wakupush.redis.left_out import NodeFault
+from wakupush.runtime import keyfile
 from wakupush.runtime.connections.postgres import check_dsn, is_pooled, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError
@@ -92,6 +94,9 @@ def _identity(settings: Settings) -> Iterator[Finding]:
         level = Level.FAULT if is_set else Level.WARNING
         yield Finding(level, part, f"{error}; workers do not start without it")
         identity = None
+    file = settings.identity_key_file
+    if identity is not None and settings.identity_key is None and file is not None and keyfile.is_open(file):
+        yield Finding(Level.WARNING, part, f"every user of this machine may read {file}: chmod 600, or 640 for a group")
     if settings.public_key is None:
         yield Finding(Level.WARNING, part, "WAKUPUSH_PUBLIC_KEY is missing: ingest does not start without it")
         return
@@ -359,6 +364,7 @@ def _postgres(settings: Settings, connections: int) -> Iterator[Finding]:
             user, logins = connection.info.user, [] if due else roles.logins(connection)
             row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
             apps_gone = [] if due else _apps_gone(settings, connection)
+            transport = _transport(connection)
     except SettingsError as error:
         yield Finding(Level.FAULT, part, str(error))
         return
@@ -382,8 +388,19 @@ def _postgres(settings: Settings, connections: int) -> Iterator[Finding]:
         yield from _roles(part, user, logins)
     yield from capacity
     yield from apps_gone
+    yield from transport
     if row is not None:
         yield _clock(part, row[0])
+
+
+def _transport(connection: psycopg.Connection) -> list[Finding]:
+    """Report a way to Postgres on which others can read along, or pass for it; libpq's default allows both."""
+    info = connection.info
+    is_local = info.host.startswith(("/", "@")) or ip_address(info.hostaddr).is_loopback
+    if is_local or info.get_parameters().get("sslmode") == "verify-full":
+        return []
+    what = "certificate and name are not checked" if connection.pgconn.ssl_in_use else "the connection is in the clear"
+    return [Finding(Level.WARNING, "Postgres", f"{what}: add sslmode=verify-full to WAKUPUSH_POSTGRES__DSN")]
 
 
 def _connect(dsn: str) -> psycopg.Connection:
