@@ -18,7 +18,7 @@ from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Queue
 from wakupush.redis.celery_app import celery_app
-from wakupush.redis.sending import decode_entry, send_entries
+from wakupush.redis.sending import decode_entries, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import configure
 from wakupush.runtime.settings import Settings
@@ -82,7 +82,9 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
 def _add_queue_task(app: Celery, queue: Queue, process: _Process) -> None:
     @app.task(name=queue.task, bind=True)
     def handle(self: Task[..., None], entries: list[dict[str, Any]], alone: bool = False) -> None:
-        messages = [decode_entry(entry) for entry in entries]
+        messages = decode_entries(entries)
+        if not messages:
+            return
         with _given_back(self, queue):
             try:
                 isolation.handle(process.worker, queue, messages, alone=alone or _is_redelivered(self))

@@ -1,14 +1,19 @@
 """Messages into a queue, as one task."""
 
 import base64
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import structlog
 from celery import Celery
 
 from wakupush.model.entries import Entry
 from wakupush.model.queues import Queue
 from wakupush.model.waku_message import WakuMessage
+from wakupush.protocol.hashing import message_hash
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Bytes of payload in one task at most: a worker of two processes holds two, and all that it makes of them.
 TASK_BYTES: Final = 2**20
@@ -46,6 +51,18 @@ def decode_entry(value: dict[str, Any]) -> Entry:
         live=value["live"],
         deferred=value.get("deferred", False),
     )
+
+
+def decode_entries(values: Iterable[dict[str, Any]]) -> list[Entry]:
+    """Return the entries of a task whose hash is that of their message; the others are dropped and logged.
+
+    The ledger remembers the hash, so with another message's hash an entry would suppress that message.
+    """
+    entries = [decode_entry(value) for value in values]
+    genuine = [entry for entry in entries if entry.hash == message_hash(entry.pubsub_topic, entry.message)]
+    if len(genuine) < len(entries):
+        log.error("entries_forged", messages=len(entries) - len(genuine))
+    return genuine
 
 
 def in_tasks(entries: Iterable[Entry], most: int | None = None) -> Iterator[list[Entry]]:
@@ -88,11 +105,12 @@ def send_entries(
         app: see `celery_app`.
         entries: at least one.
         alone: whether each is to be handled on its own because it, or a neighbour, failed before.
-        waits_since: when they were claimed, in seconds since the epoch; unless given, when the oldest was seen. A
-            message out of a Store was seen long before it waits in a queue.
+        waits_since: since when they have been in queues, in seconds since the epoch; unless given, since the oldest was
+            seen. A message out of a Store counts from now on: its sender gave the time at which it was seen.
         options: of `Celery.send_task`, for example its connection.
     """
-    oldest = min(entry.seen for entry in entries)
+    now = time.time()
+    oldest = min(entry.seen if entry.live else now for entry in entries)
     app.send_task(
         queue.task,
         args=[[encode_entry(entry) for entry in entries]],

@@ -134,7 +134,7 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
     """A backlog of push requests holds up no registration."""
     found, queries, registrations, requests = bench.walkers(pause=0.1, backlog_age=60)
     [old] = bench.send(bench.partitioned, ago=100)
-    send_entries(requests.walker.enqueuer.app, DISPATCH, [old])
+    send_entries(requests.walker.enqueuer.app, DISPATCH, [replace(old, live=True)])
     lost, waiting = bench.send(ago=0), bench.send(bench.partitioned, ago=0)
     threads = [Thread(target=each.run) for each in (registrations, requests)]
     with capture_logs() as logs:

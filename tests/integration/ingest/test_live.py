@@ -132,11 +132,19 @@ def test_each_kind_becomes_one_task(enqueuer, redis):
 
 
 def test_headers_tell_how_many_and_how_old(enqueuer, redis):
-    entries = [entry(), replace(entry(), seen=5.0)]
+    # A worker passes on what it read from a Store, too: the time of that is its sender's.
+    entries = [entry(), replace(entry(), seen=5.0, live=True), replace(entry(), seen=1.0, live=False)]
     send_entries(enqueuer.app, REGISTRATION, entries)
     headers = json.loads(redis.lindex("registration", 0))["headers"]
-    assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (2, 5.0, "(2 messages)")
+    assert (headers["messages"], headers["seen"], headers["argsrepr"]) == (3, 5.0, "(3 messages)")
     assert oldest(redis) == 5.0
+
+
+def test_age_of_queue_is_not_what_a_sender_says(enqueuer, redis):
+    """Reconcile rests and alerts fire by it."""
+    before = time.time()
+    send_entries(enqueuer.app, REGISTRATION, [replace(entry(), seen=5.0, live=False)])
+    assert oldest(redis) >= before
 
 
 def test_time_in_a_store_is_no_time_in_the_queue(enqueuer, redis):
