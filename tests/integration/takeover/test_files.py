@@ -69,7 +69,7 @@ class TestFiles:
     def test_checks_end(self, folder, monkeypatch):
         with database.open_database(folder / "live/reference.db", None):
             pass
-        monkeypatch.setattr(database, "_CHECK_SECONDS", -1.0)
+        monkeypatch.setattr(database, "_CHECK_SECONDS", -1e9)
         monkeypatch.setattr(database, "_STEPS", 1)
         opened = database.open_database(folder / "live/reference.db", None)
         with pytest.raises(TakeoverError, match="takes too long"), opened:
