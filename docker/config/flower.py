@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from celery import current_app
+from celery.events.receiver import EventReceiver
+from flower.inspector import Inspector
 from flower.views.monitor import Healthcheck, Metrics
 from kombu.utils.url import parse_url
 from tornado.web import RequestHandler
@@ -38,8 +40,11 @@ if broker.startswith("rediss:"):
     # Celery trusts every certificate unless it is told otherwise, and Flower's own client does not read the URL.
     current_app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED} | parse_url(broker).get("ssl", {})
 
-#: It shows, and controls no worker.
+#: It shows events. Our workers take no commands and send events anyway, and its user in Redis may not publish.
 read_only = True
+enable_events = False
+Inspector.inspect_methods = ()
+EventReceiver.wakeup_workers = lambda *_, **__: None
 #: What it keeps in memory, at most, and nothing on disk.
 max_tasks = 10_000
 max_workers = 200

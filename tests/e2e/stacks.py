@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
+from redis import Redis
 
 from support.devnet import serving
 from support.forkserver import Forkserver
@@ -27,11 +28,22 @@ def running_stack(kind: type[Stack] = Stack, **options: object) -> Iterator[Stac
     try:
         with kind(directory, fsync=False, defaults=UNHURRIED, **options) as stack:
             yield stack
+            assert stack.external.redis_url or refused_by_redis(stack) == []
         # Each process has its own role, whose rights `wakupush/postgres/grants/` says: none may lack one.
         log = stack.postgres.log.read_text(errors="replace") if stack.postgres.log.exists() else ""
         assert [line for line in log.splitlines() if "permission denied" in line] == []
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def refused_by_redis(stack: Stack) -> list[tuple[str, str, str]]:
+    """Return which users were refused what: each process has its own user, whose rights `wakupush.redis.users` has."""
+    if not stack.redis.running:
+        return []
+    with Redis.from_url(stack.redis.url, decode_responses=True) as redis:
+        refusals = {(entry["username"], entry["reason"], entry["object"]) for entry in redis.acl_log()}
+    # redis-py names itself and asks for notices of maintenance; a refusal changes nothing.
+    return sorted(each for each in refusals if each[2] != "client")
 
 
 @contextmanager

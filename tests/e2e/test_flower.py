@@ -9,9 +9,12 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
+from celery import Celery
+from redis import Redis
 
-from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port, wait_until
 from wakupush.devnet.parts.redis import RedisServer
+from wakupush.redis.users import RedisUser
 
 CONFIG = Path(__file__).parents[2] / "docker" / "config" / "flower.py"
 USER = ("operator", "a-password")
@@ -26,7 +29,15 @@ def test_flower_is_installed():
 
 
 def flower(tmp_path, redis, port, **environment):
-    command = ["-m", "celery", "--broker", redis.url, "flower", f"--conf={CONFIG}", f"--port={port}"]
+    command = [
+        "-m",
+        "celery",
+        "--broker",
+        redis.url_of(RedisUser.FLOWER),
+        "flower",
+        f"--conf={CONFIG}",
+        f"--port={port}",
+    ]
     return Process(
         "flower",
         [sys.executable, *command],
@@ -38,14 +49,32 @@ def flower(tmp_path, redis, port, **environment):
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("flower")
+def redis(tmp_path_factory):
+    with RedisServer(tmp_path_factory.mktemp("redis") / "data", appendonly=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def port(redis, tmp_path_factory):
     port = free_port()
-    with (
-        RedisServer(directory / "redis", appendonly=False) as redis,
-        flower(directory, redis, port, FLOWER_BASIC_AUTH=":".join(USER), FLOWER_MAX_TASKS="1000000"),
-    ):
+    directory = tmp_path_factory.mktemp("flower")
+    with flower(directory, redis, port, FLOWER_BASIC_AUTH=":".join(USER), FLOWER_MAX_TASKS="1000000"):
         yield port
+
+
+def test_it_sees_events_as_its_own_user(port, redis):
+    """It asks for nothing else: not to control workers, and not for tasks."""
+    app = Celery(broker=redis.url_of(RedisUser.WORKER))
+    with app.connection_for_write() as connection, app.events.Dispatcher(connection, hostname="worker@here") as events:
+        url = f"http://127.0.0.1:{port}/metrics"
+
+        def is_seen():
+            events.send("worker-heartbeat")
+            return "worker@here" in httpx2.get(url, auth=USER, trust_env=False).text
+
+        wait_until(is_seen, timeout=30, what="Flower shows the worker")
+    with Redis.from_url(redis.url, decode_responses=True) as client:
+        assert {entry["object"] for entry in client.acl_log()} <= {"client"}  # as in `refused_by_redis`
 
 
 @pytest.mark.parametrize("path", ["/", "/tasks", "/metrics", "/api/workers", "/api/tasks", "/broker"])

@@ -71,6 +71,8 @@ def celery_app(settings: Settings) -> Celery:
         task_create_missing_queues=False,
         task_send_sent_event=True,
         worker_send_task_events=True,
+        # Whoever can publish in Redis could stop all workers.
+        worker_enable_remote_control=False,
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         broker_connection_retry_on_startup=True,

@@ -19,6 +19,7 @@ from wakupush.cli import app
 from wakupush.model import events, queues, roles
 from wakupush.model.deliveries import INITIAL, TRANSITIONS, DeliveryState
 from wakupush.model.failures import Failure
+from wakupush.redis import users
 from wakupush.runtime import metrics, profiles, settings
 from wakupush.runtime.docstrings import attribute_docstrings
 from wakupush.server.beat.jobs import JOBS
@@ -110,6 +111,12 @@ def roles_table() -> Iterator[Row]:
         yield f"[{_code(role)}](../../wakupush/postgres/grants/{role}.sql)", ", ".join(map(_code, commands))
 
 
+def redis_users_table() -> Iterator[Row]:
+    yield "user of Redis", "commands", "rules"
+    for user, commands in users.COMMANDS.items():
+        yield _code(user), ", ".join(map(_code, commands)), _code(users.rules(user))
+
+
 def commands_table() -> Iterator[Row]:
     yield "command", "what it does", "arguments and options"
     for name, command in _commands(get_command(app)):
@@ -126,6 +133,7 @@ TABLES = {
     failures_table: REFERENCE / "failures.md",
     metrics_table: REFERENCE / "metrics.md",
     queues_table: REFERENCE / "queues.md",
+    redis_users_table: REFERENCE / "redis-users.md",
     roles_table: REFERENCE / "roles.md",
     schedule_table: REFERENCE / "queues.md",
     profiles_table: ROOT / "docs" / "operating" / "profiles.md",

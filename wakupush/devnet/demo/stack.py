@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import methodcaller
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -23,6 +23,7 @@ from wakupush.model.queues import QUEUES
 from wakupush.model.roles import COMMANDS, Role
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import users
 
 #: Static shards of the Status network.
 SHARDS = ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
@@ -33,6 +34,7 @@ _RECONCILE_PAUSE = 1.0
 _RECONCILE_OVERLAP = 20.0
 #: Seconds that the first walk looks back on an embedded node, which is no older than the stack: a day has 288 slices.
 _RECONCILE_WINDOW = 3600.0
+Who = TypeVar("Who")
 #: Celery logs this text once a worker takes tasks.
 _READY = " ready."
 
@@ -51,7 +53,8 @@ class External:
 class Stack:
     """A server that listens on loopback and ends with this process. Start its parts by `start`, or one by one.
 
-    Each process connects to an embedded Postgres under its own role, and to another one by the given connection string.
+    Each process connects to an embedded Postgres under its own role and to an embedded Redis as its own user, and to
+    others by the given addresses.
     """
 
     #: For data and logs; if we are root, every folder above it must be open to others.
@@ -273,11 +276,15 @@ class Stack:
 
     def dsn_of(self, *command: str) -> str:
         """Return the connection string of a command of ``wakupush``: as its role, if Postgres is embedded."""
-        begins = {" ".join(command[:count]) for count in (1, 2)}
-        role = next((role for role, commands in COMMANDS.items() if not begins.isdisjoint(commands)), None)
+        role = _who_runs(command, COMMANDS)
         if role is None or self.external.postgres_dsn is not None:
             return self.postgres_dsn
         return make_conninfo(self.postgres_dsn, user=role)
+
+    def redis_url_of(self, *command: str) -> str:
+        """Return the URL of Redis for a command of ``wakupush``: as its user, if Redis is embedded."""
+        user = _who_runs(command, users.COMMANDS)
+        return self.redis_url if user is None or self.external.redis_url else self.redis.url_of(user)
 
     def run(self, *arguments: str, timeout: float = 60) -> None:
         """Run a command of ``wakupush`` to its end, for so many seconds at most.
@@ -346,6 +353,7 @@ class Stack:
             env={
                 **self.environment,
                 "WAKUPUSH_POSTGRES__DSN": self.dsn_of(*arguments),
+                "WAKUPUSH_REDIS__URL": self.redis_url_of(*arguments),
                 **self.settings,
                 **(settings or {}),
             },
@@ -374,6 +382,11 @@ class Stack:
             settings={"WAKUPUSH_HTTP_PORT": str(self._ports["exporter"])},
             ready=lambda: answers_http(f"{self.exporter_url}/readyz"),
         )
+
+
+def _who_runs(command: Sequence[str], commands: Mapping[Who, Sequence[str]]) -> Who | None:
+    begins = {" ".join(command[:count]) for count in (1, 2)}
+    return next((who for who, firsts in commands.items() if not begins.isdisjoint(firsts)), None)
 
 
 def _all(processes: Iterable[Process], verb: Literal["start", "stop"]) -> None:

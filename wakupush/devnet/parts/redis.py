@@ -7,10 +7,13 @@ from pathlib import Path
 import redis
 
 from wakupush.devnet.parts.processes import Process, free_port
+from wakupush.redis.users import RedisUser, rules
 
 
 class RedisServer(Process):
-    """A Redis that never evicts, as a broker must not (``maxmemory-policy noeviction``).
+    """A Redis that never evicts, as a broker must not (``maxmemory-policy noeviction``), with the users of a server.
+
+    They need no password; nor does ``default``, who may do everything.
 
     Args:
         directory: holds the data and ``redis.log``; made if missing.
@@ -28,7 +31,10 @@ class RedisServer(Process):
             "appendfsync": "everysec",
             "save": "",
             "maxmemory-policy": "noeviction",
+            "aclfile": str((directory / "users.acl").resolve()),
         }
+        users = ["user default on nopass ~* &* +@all", *(f"user {user} on nopass {rules(user)}" for user in RedisUser)]
+        (directory / "users.acl").write_text("\n".join(users) + "\n")
         arguments = [word for name, value in settings.items() for word in (f"--{name}", value)]
         super().__init__(
             "redis",
@@ -41,6 +47,10 @@ class RedisServer(Process):
     def url(self) -> str:
         """Address of database 0."""
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def url_of(self, user: RedisUser) -> str:
+        """Return the address of database 0 for a user; the password is as good as any other."""
+        return f"redis://{user}:{user}@127.0.0.1:{self.port}/0"
 
     def _answers(self) -> bool:
         with redis.Redis(port=self.port, socket_timeout=1) as client:
