@@ -38,24 +38,35 @@ def migrate(
     pre_only: Annotated[
         bool, typer.Option("--pre", help="Leave out changes that have to wait until no code of an older release runs.")
     ] = False,
+    logins: Annotated[
+        bool,
+        typer.Option(help="Let each role log in with the password in its variable, such as POSTGRES_QUERY_PASSWORD."),
+    ] = False,
 ) -> None:
     """Bring the Postgres schema up to date. Several may run at once."""
+    import os
     from datetime import UTC, datetime
     from functools import partial
 
     import psycopg
 
+    from wakupush.model.roles import Role
     from wakupush.postgres import maintenance, roles
     from wakupush.postgres.migrations import runner
     from wakupush.runtime.connections.postgres import check_dsn, refuse_pooler
 
     settings = load(process="migrate")
+    variables = {role: f"POSTGRES_{role.name}_PASSWORD" for role in Role}
+    passwords = {role: os.environ[name] for role, name in variables.items() if logins and os.environ.get(name)}
+    if logins and not passwords:
+        raise UsageError(f"--logins: no password is given; the variables are {', '.join(variables.values())}")
     try:
         with psycopg.connect(check_dsn(settings.postgres, direct=True), autocommit=True) as connection:
             refuse_pooler(connection)
             names = runner.migrate(connection, pre_only=pre_only)
             make = partial(maintenance.create_partitions, connection, datetime.now(UTC).date())
             runner.wait_for_locks(connection, "making partitions", make)
+            roles.let_log_in(connection, passwords)
             missing_roles = roles.find_missing(connection)
             missing_timeouts = roles.set_timeouts(connection, settings.postgres.statement_timeout)
     except psycopg.Error as error:

@@ -1,14 +1,14 @@
 """The roles of the processes: making them, granting what the files in ``grants/`` say, and comparing."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from itertools import groupby
 from typing import NamedTuple
 
-from psycopg import Connection, errors
+from psycopg import Connection, errors, sql
 
 from wakupush.model.roles import STATEMENT_SECONDS, WITHOUT_TIMEOUTS, Role
 from wakupush.postgres.maintenance import wait_shortly_for_locks
@@ -87,6 +87,22 @@ def apply(connection: Connection, *, exact: bool) -> None:
         for role in Role:
             if role not in absent:
                 _grant(connection, role, exact=exact)
+
+
+def let_log_in(connection: Connection, passwords: Mapping[Role, str]) -> None:
+    """Let roles log in with these passwords, of which Postgres gets only hashes; a repeat changes nothing for them.
+
+    Args:
+        connection: of whoever made the roles, or of another administrator.
+
+    Raises:
+        psycopg.Error: a role does not exist, or the connection may not change it.
+    """
+    for role, password in passwords.items():
+        # Hashed here, so that no log of statements has the password.
+        digest = connection.pgconn.encrypt_password(password.encode(), role.encode()).decode()
+        statement = sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}")
+        connection.execute(statement.format(sql.Identifier(role), sql.Literal(digest)))
 
 
 def set_timeouts(connection: Connection, seconds: float) -> list[str]:

@@ -1,5 +1,6 @@
 """Each process has a role in Postgres that can do what its statements need, and nothing else."""
 
+import os
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -402,6 +403,44 @@ def test_owner_without_create_role_lists_next_steps(managed, monkeypatch):
             admin.execute(f"ALTER ROLE {role} LOGIN")
     with psycopg.connect(dsn, autocommit=True) as owner:
         assert differing(owner) == dict.fromkeys(Role, ((), ()))
+
+
+@pytest.fixture(scope="module")
+def creating():
+    """A cluster whose owner may make roles and is no superuser, as other providers have it."""
+    with temporary_postgres() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as admin:
+            admin.execute("ALTER SYSTEM SET log_statement = 'all'")
+            admin.execute("SELECT pg_reload_conf()")
+            admin.execute('CREATE ROLE "somebody@cloud" LOGIN CREATEROLE')
+            admin.execute('CREATE DATABASE created OWNER "somebody@cloud"')
+        yield server
+
+
+def test_migration_lets_roles_log_in(creating):
+    """From parts of a Secret, as in the chart: the owner's name and password may hold any character."""
+    parts = {"PGHOST": "127.0.0.1", "PGUSER": "somebody@cloud", "PGPASSWORD": "p@ss/w:rd%"}
+    passwords = {f"POSTGRES_{role.name}_PASSWORD": f"{role.name} ' %@/" for role in Role}
+    command = [sys.executable, "-m", "wakupush", "migrate", "--pre", "--logins"]
+    environment = os.environ | parts | {"WAKUPUSH_POSTGRES__DSN": f"postgresql://:{creating.port}/created"}
+    for _ in range(2):
+        result = subprocess.run(command, env=environment | passwords, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+    with psycopg.connect(creating.dsn, autocommit=True) as admin:
+        stored = admin.execute(
+            "SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE 'wakupush%' AND rolcanlogin AND NOT rolsuper"
+        ).fetchall()
+    assert {name for name, _ in stored} == set(Role)
+    assert all(digest.startswith("SCRAM-SHA-256$") for _, digest in stored)
+    log = creating.log.read_text(errors="replace")
+    assert "ALTER ROLE" in log
+    assert not any(password in log for password in passwords.values())
+    dsn = make_conninfo(creating.dsn, user=Role.FEEDBACK, dbname="created")
+    with psycopg.connect(dsn) as feedback, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        feedback.execute("SELECT * FROM registrations")
+    nothing = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert nothing.returncode == 2
+    assert "POSTGRES_FEEDBACK_PASSWORD" in nothing.stderr
 
 
 def test_member_of_a_role_has_its_rights(connection, dsn):
