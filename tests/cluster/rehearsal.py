@@ -73,6 +73,8 @@ class Rehearsal:
             settings.setdefault(group, {})[setting] = int(value)
         return {
             "publicKey": str(self.parts.key.public_key),
+            # Its connection string names two servers.
+            "postgres": {"connectBy": "owner"},
             "node": {"urls": [self.parts.node_url]},
             "gorush": {"url": self.parts.gorush_url},
             "settings": settings,

@@ -100,7 +100,7 @@ def test_keda_asks_the_sentinels():
         if each["kind"] == "TriggerAuthentication" and each["metadata"]["name"] == "wakupush-redis"
     ]
     assert {each["parameter"]: each["name"] for each in secrets} == {
-        "password": "redis-password",
+        "password": "wakupush",
         "sentinelPassword": "sentinels",
     }
 

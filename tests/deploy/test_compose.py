@@ -4,26 +4,31 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
+from redis import AuthenticationError, Redis
 
 from deploy.supply import sbom
 from support.deploy import podman
-from support.deploy.chart import ROOT, need, tool
+from support.deploy.chart import REDIS_USERS, ROOT, need, redis_users, tool
 from support.deploy.compose import FILE, filled, needed
 from support.deploy.containers import DOCKERFILE, instructions
 from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.parts.processes import Process, free_port
+from wakupush.devnet.parts.redis import server_binary
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
-from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS
+from wakupush.redis.users import RedisUser
 from wakupush.runtime.settings import Settings
 
 need("compose-spec")
@@ -33,7 +38,7 @@ SERVICES = filled(VARIABLES)["services"]
 #: What prepare.sh makes.
 MADE = ("./secrets", "./pipeline")
 #: What runs to its end.
-ONCE = {"migrate", "logins", "tools", "pipeline"}
+ONCE = {"migrate", "tools", "pipeline"}
 #: Which role each service is of, in Postgres.
 ROLES = {
     "reconcile": Role.RECONCILE,
@@ -46,7 +51,22 @@ ROLES = {
     "tools": Role.OPERATOR,
     "pipeline": Role.PIPELINE,
 }
+#: Which user each service is, in Redis.
+USERS = {
+    "ingest": RedisUser.INGEST,
+    "reconcile": RedisUser.RECONCILE,
+    **dict.fromkeys(QUEUES, RedisUser.WORKER),
+    "beat": RedisUser.BEAT,
+    "exporter": RedisUser.EXPORTER,
+    "tools": RedisUser.OPERATOR,
+    "flower": RedisUser.FLOWER,
+}
 OURS = {name for name, service in SERVICES.items() if service["image"].startswith("wakupush")}
+
+
+def is_open(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def load(content, tmp_path):
@@ -85,6 +105,7 @@ def test_missing_variable_stops_compose():
     assert needed() == {
         *("WAKUPUSH_USER", "WAKUPUSH_PUBLIC_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD"),
         *(f"{role.upper().replace('WAKUPUSH', 'POSTGRES')}_PASSWORD" for role in ROLES.values()),
+        *(f"REDIS_{user.name}_PASSWORD" for user in USERS.values()),
         *("FEEDBACK_SECRET", "FLOWER_BASIC_AUTH", "GRAFANA_PASSWORD"),
     }
     with pytest.raises(KeyError, match="REDIS_PASSWORD"):
@@ -110,7 +131,7 @@ def test_prepare_writes_all_that_is_needed_once(tmp_path):
     assert re.fullmatch("0x04[0-9a-f]{128}", written["WAKUPUSH_PUBLIC_KEY"])
     assert not written["WAKUPUSH_USER"].startswith("0:")
     secrets = [value for name, value in written.items() if re.search("PASSWORD|SECRET|AUTH", name)]
-    assert len(set(secrets)) == len(secrets) == 5 + len(ROLES)
+    assert len(set(secrets)) == len(secrets) == 5 + len(ROLES) + len(set(USERS.values()))
     assert all(len(secret) >= 48 for secret in secrets)
     for file in (tmp_path / ".env", tmp_path / "secrets" / "identity.key"):
         assert file.stat().st_mode & 0o077 == 0
@@ -205,26 +226,75 @@ def test_each_service_has_its_own_postgres_role():
 
 
 def test_each_role_logs_in_with_its_password():
-    service = filled({name: f"{name.lower()} with ' and $" for name in VARIABLES})["services"]["logins"]
-    *_, path = service["command"]
-    [mounted] = [volume for volume in service["volumes"] if volume["target"] == path]
+    service = filled({name: f"{name.lower()} with ' and $" for name in VARIABLES})["services"]["migrate"]
     with temporary_postgres() as server, psycopg.connect(server.dsn, autocommit=True) as admin:
-        runner.migrate(admin)
+        environment = service["environment"] | {
+            "WAKUPUSH_POSTGRES__DSN": server.dsn,
+            "WAKUPUSH_CONFIG": str(FILE.parent / "config" / "settings.toml"),
+        }
         secret = "SELECT rolname, rolcanlogin, rolpassword FROM pg_authid WHERE rolname = ANY (%s)"
         for _ in range(2):
             done = subprocess.run(
-                [server._programs / service["command"][0], *service["command"][1:-1], FILE.parent / mounted["source"]],
-                env=service["environment"]
-                | {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres", "PGDATABASE": "postgres"},
+                [sys.executable, "-m", "wakupush", *service["command"]],
+                env=os.environ | environment,
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            assert (done.returncode, done.stderr) == (0, "")
         found = admin.execute(secret, [list(ROLES.values())]).fetchall()
         assert {(name, login) for name, login, _ in found} == {(role, True) for role in ROLES.values()}
         assert len({password for _, _, password in found}) == len(ROLES)
         assert all(password.startswith("SCRAM-SHA-256$") for _, _, password in found)
+
+
+def test_each_service_has_its_own_redis_user():
+    services = filled({name: name for name in VARIABLES})["services"]
+    urls = {
+        name: urlsplit(environment.get("WAKUPUSH_REDIS__URL") or environment["CELERY_BROKER_URL"])
+        for name, service in services.items()
+        if (environment := service.get("environment", {})).keys() & {"WAKUPUSH_REDIS__URL", "CELERY_BROKER_URL"}
+    }
+    assert {name: url.username for name, url in urls.items()} == USERS
+    for name, url in urls.items():
+        assert url.password == f"REDIS_{USERS[name].name}_PASSWORD"
+
+
+def test_redis_starts_with_its_users(tmp_path):
+    service = filled({name: f"{name.lower()}-password" for name in VARIABLES})["services"]["redis"]
+    [users] = [volume for volume in service["volumes"] if volume["type"] == "bind"]
+    *shell, script = service["command"]
+    port = free_port()
+    (tmp_path / "data").mkdir()
+    for old, new in {
+        "$$": "$",
+        users["target"]: str(FILE.parent / users["source"]),
+        "/tmp/": f"{tmp_path}/",  # noqa: S108 - inside the container
+        "--dir /data": f"--dir {tmp_path}/data --bind 127.0.0.1 --port {port}",
+        "exec redis-server": f"exec {server_binary()}",
+    }.items():
+        script = script.replace(old, new)
+    passwords = {"default": service["environment"]["REDIS_PASSWORD"]}
+    passwords |= {user: service["environment"][f"REDIS_{user.name}_PASSWORD"] for user in USERS.values()}
+
+    def answer(user, password):
+        with Redis(port=port, username=user, password=password) as client:
+            return client.ping()
+
+    log = tmp_path / "log"
+    with Process(
+        "redis", [*shell, script], log=log, env=os.environ | service["environment"], ready=lambda: is_open(port)
+    ):
+        assert all(answer(user, password) for user, password in passwords.items())
+        for user in (*passwords, RedisUser.KEDA):
+            with pytest.raises(AuthenticationError):
+                answer(user, "another")
+        with Redis(port=port) as stranger, pytest.raises(AuthenticationError):
+            stranger.ping()
+
+
+def test_users_of_redis_are_those_of_the_program():
+    assert REDIS_USERS.read_text() == redis_users(), "make golden"
 
 
 def test_only_workers_hold_the_key():
@@ -233,14 +303,21 @@ def test_only_workers_hold_the_key():
 
 def test_redis_loses_nothing_by_its_settings():
     command = SERVICES["redis"]["command"][-1]
-    for option in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction", "--requirepass"):
+    for option in ("--appendonly yes", "--appendfsync everysec", "--maxmemory-policy noeviction", "--aclfile"):
         assert option in command
 
 
-def test_networks_are_closed_but_two():
+def test_open_networks_have_one_part_each():
     networks = filled(VARIABLES)["networks"]
-    assert {name for name, network in networks.items() if not network.get("internal")} == {"operators", "outside"}
-    assert {name for name, service in SERVICES.items() if "outside" in service["networks"]} == {"nwaku", "gorush"}
+    outside = {name for name, network in networks.items() if not network.get("internal")}
+    assert outside == {"operators", "peers", "platforms"}
+    assert [name for name, service in SERVICES.items() if "peers" in service["networks"]] == ["nwaku"]
+    assert [name for name, service in SERVICES.items() if "platforms" in service["networks"]] == ["gorush"]
+
+
+def test_node_does_not_reach_gorush():
+    """A taken node could push with our credentials, because gorush has no authentication."""
+    assert not set(SERVICES["nwaku"]["networks"]) & set(SERVICES["gorush"]["networks"])
 
 
 def test_who_can_push_is_named():

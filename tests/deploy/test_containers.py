@@ -18,7 +18,6 @@ from pathlib import Path
 import httpx2
 import psycopg
 import pytest
-import redis
 
 from support.deploy.compose import FILE, filled, needed
 from support.deploy.containers import Builder, fresh, memory, missing_tool
@@ -28,7 +27,6 @@ from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, free_port, wait_until
-from wakupush.model.roles import Role
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -183,8 +181,6 @@ def parts():
         with psycopg.connect(stack.postgres.dsn, autocommit=True) as connection:
             connection.execute("CREATE ROLE wakupush LOGIN CREATEROLE")
             connection.execute("CREATE DATABASE wakupush OWNER wakupush")
-        with redis.Redis(port=stack.redis.port) as client:
-            client.config_set("requirepass", SECRETS["REDIS_PASSWORD"])
         yield stack
 
 
@@ -199,9 +195,6 @@ def composed(builder, directory, parts):
     composed = Composed(builder, fresh(directory, "logs"), parts, secrets, variables)
     migrated = composed.run("migrate", *composed.services["migrate"]["command"])
     assert migrated.returncode == 0, migrated.stderr
-    with psycopg.connect(parts.postgres.dsn, autocommit=True) as connection:  # what `logins` does: test_compose.py
-        for role in Role:
-            connection.execute(f"ALTER ROLE {role} LOGIN")
     processes = {name: composed.process(name) for name in SERVICES}
     composed.processes = processes
     with ThreadPoolExecutor() as threads, ExitStack() as undo:

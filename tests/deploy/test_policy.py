@@ -5,10 +5,11 @@ import re
 import pytest
 import yaml
 
-from support.deploy.chart import ROOT, VALUES, component, need, objects, pod_specs, policy_of_doctor
+from support.deploy.chart import ROOT, VALUES, NotRendered, component, need, objects, pod_specs, policy_of_doctor
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
+from wakupush.redis.users import RedisUser
 from wakupush.runtime.settings import Settings
 
 need("helm")
@@ -187,6 +188,7 @@ def test_pipeline_jobs_have_their_databases():
         for name, command in jobs.items()
     ]
     found = {}
+    more.append("externalSecrets.remote.postgresRebuild.key=wakupush/postgres")
     for each, spec in pod_specs(objects(VALUES["keda"], "--set", ",".join(more))):
         if each["kind"] == "CronJob":
             [container] = spec["containers"]
@@ -214,30 +216,118 @@ ROLE_OF_COMPONENT = {
 }
 
 
-def connection_secrets(*options):
-    """By component, or command of the pipeline, the key of the Secret with its connection string."""
+def environments(name, *options):
+    """By component, or command of the pipeline, the variables of its container; of a Secret its name and key."""
     return {
-        container["args"][1] if component(each) == "pipeline" else component(each): entry["valueFrom"]["secretKeyRef"][
-            "key"
-        ]
-        for each, spec in pod_specs(objects(*options))
+        container["args"][1] if component(each) == "pipeline" else component(each): {
+            entry["name"]: entry.get("value") or tuple(entry["valueFrom"]["secretKeyRef"].values())
+            for entry in container.get("env", [])
+        }
+        for each, spec in pod_specs(objects(VALUES[name], *options))
         for container in spec["containers"]
-        for entry in container.get("env", [])
-        if entry["name"] == "WAKUPUSH_POSTGRES__DSN" and "valueFrom" in entry
     }
 
 
-def test_each_process_has_its_own_postgres_role():
+def connections(found):
+    return {name: env["WAKUPUSH_POSTGRES__DSN"] for name, env in found.items() if "WAKUPUSH_POSTGRES__DSN" in env}
+
+
+def password_of(role):
+    return "wakupush", f"postgres-{role.removeprefix('wakupush_')}-password"
+
+
+@pytest.mark.parametrize(("name", "host"), [("hpa", "$(POSTGRES_HOST)"), ("trial", "wakupush-postgres")])
+def test_each_process_connects_as_its_role(name, host):
+    """By default: the migration makes the logins, and connects as the owner; nobody else does."""
+    found = environments(name)
+    migrate = found.pop("migrate")
+    roles = {each: role for each, role in ROLE_OF_COMPONENT.items() if each in found}
+    assert connections(found) == {
+        each: f"postgresql://{role}:$(POSTGRES_PASSWORD)@{host}:5432/wakupush" for each, role in roles.items()
+    }
+    for each, role in roles.items():
+        assert found[each]["POSTGRES_PASSWORD"] == password_of(role)
+        assert migrate[f"POSTGRES_{role.name}_PASSWORD"] == password_of(role)
+    given = {secret for env in found.values() for secret in env.values() if isinstance(secret, tuple)}
+    owner = {migrate.get("PGPASSWORD"), migrate.get("PGUSER"), migrate.get("POSTGRES_PASSWORD")} - {None}
+    assert owner
+    # The container of the bundled Postgres makes its owner.
+    assert not owner & (given - set(found.get("postgres", {}).values()))
+
+
+def test_migration_makes_logins_from_parts_of_a_secret():
+    options = "postgres.port=5433,postgres.database=push,postgres.parameters=sslmode=verify-full"
+    found = environments("minimal", "--set", options)
+    assert {name: found["migrate"][name] for name in ("PGHOST", "PGUSER", "PGPASSWORD", "WAKUPUSH_POSTGRES__DSN")} == {
+        "PGHOST": ("wakupush", "postgres-host"),
+        "PGUSER": ("wakupush", "postgres-user"),
+        "PGPASSWORD": ("wakupush", "postgres-password"),
+        "WAKUPUSH_POSTGRES__DSN": "postgresql://:5433/push?sslmode=verify-full",
+    }
+    assert found["feedback"]["POSTGRES_HOST"] == ("wakupush", "postgres-host")
+    assert found["feedback"]["WAKUPUSH_POSTGRES__DSN"] == (
+        "postgresql://wakupush_feedback:$(POSTGRES_PASSWORD)@$(POSTGRES_HOST):5433/push?sslmode=verify-full"
+    )
+    [args] = [
+        spec["containers"][0]["args"]
+        for each, spec in pod_specs(objects(VALUES["minimal"], "--set", options))
+        if component(each) == "migrate"
+    ]
+    assert args == ["migrate", "--pre", "--logins"]
+
+
+def test_connection_strings_can_be_given():
     roles = {name: f"postgres-{role.removeprefix('wakupush_')}-dsn" for name, role in ROLE_OF_COMPONENT.items()}
-    roles["export"] = "pipeline-dsn"
-    assert connection_secrets(VALUES["keda"]) == roles | {"migrate": "postgres-dsn"}
-    # Unless they are given, everybody is the owner, as before there were roles.
-    assert set(connection_secrets(VALUES["minimal"]).values()) == {"postgres-dsn"}
+    keys = {name: key for name, (_, key) in connections(environments("keda")).items()}
+    assert keys == roles | {"export": "postgres-pipeline-dsn", "migrate": "postgres-dsn"}
 
 
-def test_bundled_postgres_can_have_roles():
-    found = connection_secrets(VALUES["trial"], "--set", "secrets.postgresFeedback.key=feedback-dsn")
-    assert found == {"feedback": "feedback-dsn"}
+@pytest.mark.parametrize("name", ["minimal", "trial"])
+def test_only_explicit_owner_connects_everybody_as_owner(name):
+    found = environments(name, "--set", "postgres.connectBy=owner")
+    del found["postgres" if name == "trial" else "flower"]
+    assert len(set(connections(found).values())) == 1
+    assert not any(variable.startswith("POSTGRES_QUERY") for variable in found["migrate"])
+    with pytest.raises(NotRendered, match="connectBy"):
+        objects(VALUES[name], "--set", "postgres.connectBy=superuser")
+
+
+#: Which user of Redis each component is.
+USER_OF_COMPONENT = {
+    "ingest": RedisUser.INGEST,
+    "reconcile": RedisUser.RECONCILE,
+    **dict.fromkeys(QUEUES, RedisUser.WORKER),
+    "beat": RedisUser.BEAT,
+    "exporter": RedisUser.EXPORTER,
+    "flower": RedisUser.FLOWER,
+    "doctor": RedisUser.OPERATOR,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "url"), [("trial", "redis://%s@wakupush-redis:6379/0"), ("keda", "rediss://%s@redis.example.org:6380/0")]
+)
+def test_each_process_has_its_own_redis_user(name, url):
+    found = environments(name)
+    urls = {
+        each: env.get("WAKUPUSH_REDIS__URL") or env.get("CELERY_BROKER_URL")
+        for each, env in found.items()
+        if {"WAKUPUSH_REDIS__URL", "CELERY_BROKER_URL"} & env.keys()
+    }
+    assert urls == {each: url % f"{user}:$(REDIS_PASSWORD)" for each, user in USER_OF_COMPONENT.items()}
+    for each, user in USER_OF_COMPONENT.items():
+        assert found[each]["REDIS_PASSWORD"] == ("wakupush", f"redis-{user}-password")
+    if name == "trial":
+        for user in USER_OF_COMPONENT.values():
+            assert found["redis"][f"REDIS_{user.name}_PASSWORD"] == ("wakupush", f"redis-{user}-password")
+
+
+def test_keda_has_its_own_redis_user():
+    rendered = objects(VALUES["keda"])
+    triggers = [each["spec"]["triggers"] for each in rendered if each["kind"] == "ScaledObject"]
+    assert {one["metadata"].get("username") for each in triggers for one in each if one["type"] == "redis"} == {"keda"}
+    [targets] = [each["spec"]["secretTargetRef"] for each in rendered if each["kind"] == "TriggerAuthentication"]
+    assert targets == [{"parameter": "password", "name": "wakupush", "key": "redis-keda-password"}]
 
 
 @SETS
@@ -248,7 +338,9 @@ def test_no_secret_is_written_down(name):
         for entry in container.get("env", []):
             if re.search("PASSWORD|SECRET|AUTH|__URL|__DSN|BROKER", entry["name"]):
                 value = entry.get("value", "$(")
-                assert "valueFrom" in entry or "$(" in value or entry["name"] == "WAKUPUSH_WAKU__URL"
+                # The owner's user and password are in variables of libpq.
+                is_without = entry["name"] == "WAKUPUSH_POSTGRES__DSN" and "@" not in value
+                assert "valueFrom" in entry or "$(" in value or is_without or entry["name"] == "WAKUPUSH_WAKU__URL"
 
 
 def test_the_job_that_rebuilds_fits_the_chart():

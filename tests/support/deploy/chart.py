@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from wakupush.redis.users import RedisUser, rules
 from wakupush.runtime.docstrings import attribute_docstrings
 from wakupush.runtime.profiles import BUILT_IN, ContentTable, ProfileTable
 from wakupush.runtime.settings import AppSettings, Settings
@@ -19,6 +20,7 @@ from wakupush.runtime.settings import AppSettings, Settings
 TESTS = Path(__file__).parents[2]
 ROOT = TESTS.parent
 CHART = ROOT / "deploy" / "helm" / "wakupush"
+REDIS_USERS = CHART / "files" / "redis-users.acl"
 GOLDEN = TESTS / "deploy" / "golden.yaml"
 #: Values that the chart is tested with.
 VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
@@ -165,6 +167,15 @@ def values_schema() -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     schema["$defs"]["settings"] = settings_schema()
     return json.dumps(schema, indent=2) + "\n"
+
+
+def redis_users() -> str:
+    """The users of the bundled Redis and of compose's, with the names of their passwords; one without is off."""
+    lines = ["user default on >${REDIS_PASSWORD} ~* &* +@all"]
+    for user in RedisUser:
+        variable = f"REDIS_{user.name}_PASSWORD"
+        lines.append(f"user {user} ${{{variable}:+on >${variable}}} {rules(user)}")
+    return "\n".join(lines) + "\n"
 
 
 def values_table() -> str:

@@ -62,6 +62,7 @@ _REDIS_TRIGGER = _object(
         listLength=_NUMBER_TEXT,
         databaseIndex=_NUMBER_TEXT,
         enableTLS=_BOOLEAN_TEXT,
+        username=_STRING,
     ),
     authenticationRef=_object(["name"], name=_STRING),
 )

@@ -7,36 +7,43 @@ The processes, in one table: what a process is. What an operator chooses for it 
   feedback   whether it holds the secret that it shares with gorush
   reaches    the parts that its network policy lets it reach; the secrets of redis and postgres follow from them
   postgres   which of .Values.secrets connects it to Postgres as its own role
+  redis      which of .Values.secrets connects it to Redis as its own user
 */}}
 {{- define "wakupush.components" -}}
 ingest:
   args: [ingest, live]
   reaches: [redis, node]
+  redis: redisIngest
 reconcile:
   args: [ingest, reconcile]
   reaches: [redis, node, postgres]
+  redis: redisReconcile
   postgres: postgresReconcile
 registration:
   args: [worker, registration]
   key: true
   pool: true
   reaches: [redis, node, postgres]
+  redis: redisWorker
   postgres: postgresRegistration
 query:
   args: [worker, query]
   key: true
   pool: true
   reaches: [redis, node, postgres]
+  redis: redisWorker
   postgres: postgresQuery
 dispatch:
   args: [worker, dispatch]
   key: true
   pool: true
   reaches: [redis, node, postgres, gorush]
+  redis: redisWorker
   postgres: postgresDispatch
 beat:
   args: [beat]
   reaches: [redis, node, postgres]
+  redis: redisBeat
   postgres: postgresSchedule
 feedback:
   args: [feedback]
@@ -46,9 +53,11 @@ feedback:
 exporter:
   args: [exporter]
   reaches: [redis, postgres]
+  redis: redisExporter
   postgres: postgresExporter
 flower:
   reaches: [redis]
+  redis: redisFlower
 {{- end }}
 
 {{/* The jobs: the migration, the test of `helm test`, the pipeline's jobs, and Spark's executors. */}}
@@ -57,6 +66,7 @@ migrate:
   reaches: [postgres]
 doctor:
   reaches: [redis, node, postgres, gorush]
+  redis: redisOperator
   postgres: postgresOperator
 {{- if .Values.pipeline.jobs }}
 {{- $args := list }}

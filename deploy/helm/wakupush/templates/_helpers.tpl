@@ -68,13 +68,51 @@ capabilities:
       key: {{ .secret.key }}
 {{- end }}
 
-{{/* The URL of Redis: (dict "root" $ "variable" VARIABLE). */}}
+{{/* One of .Values.secrets, as YAML with its name and key: (dict "root" $ "name" NAME). The key of a role in Postgres depends on how
+     processes connect. */}}
+{{- define "wakupush.secret" -}}
+{{- $secret := index .root.Values.secrets .name -}}
+{{- $suffix := ternary "dsn" "password" (eq .root.Values.postgres.connectBy "connectionStrings") -}}
+{{- $key := $secret.key -}}
+{{- if include "wakupush.role" .name -}}
+{{- $key = $key | default (printf "postgres-%s-%s" (include "wakupush.role" .name) $suffix) -}}
+{{- end -}}
+{{ toYaml (dict "name" $secret.name "key" $key) }}
+{{- end }}
+
+{{/* The role in Postgres, without its prefix, that one of .Values.secrets is of, or nothing. Argument: its name. */}}
+{{- define "wakupush.role" -}}
+{{- if eq . "pipeline" -}}
+pipeline
+{{- else if and (hasPrefix "postgres" .) (not (has . (list "postgres" "postgresHost" "postgresUser" "postgresPassword"))) -}}
+{{ . | trimPrefix "postgres" | lower }}
+{{- end -}}
+{{- end }}
+
+{{/* Whether each process connects to Redis as its own user. */}}
+{{- define "wakupush.redisUsers" -}}
+{{- if or .Values.redis.bundled.enabled .Values.redis.url -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* Whether KEDA asks Redis. It asks no trigger while it cannot connect to Redis for one of them, and takes no fallback either. */}}
+{{- define "wakupush.kedaAsksRedis" -}}
+{{- $redis := .Values.autoscaling.redis -}}
+{{- $somewhere := or .Values.redis.bundled.enabled $redis.address (and $redis.sentinelMaster .Values.redis.sentinel.addresses) -}}
+{{- if and (eq .Values.autoscaling.mode "keda") $somewhere (or (not .Values.autoscaling.prometheus.serverAddress) $redis.besidePrometheus) -}}
+true
+{{- end -}}
+{{- end }}
+
+{{/* The URL of Redis: (dict "root" $ "variable" VARIABLE "own" NAME), the name one of .Values.secrets. */}}
 {{- define "wakupush.redisEnvironment" -}}
 {{- with .root -}}
-{{- if .Values.redis.bundled.enabled -}}
-{{ include "wakupush.fromSecret" (dict "name" "REDIS_PASSWORD" "secret" .Values.secrets.bundledRedis) }}
+{{- if include "wakupush.redisUsers" . -}}
+{{ include "wakupush.fromSecret" (dict "name" "REDIS_PASSWORD" "secret" (index .Values.secrets $.own)) }}
 - name: {{ $.variable }}
-  value: redis://:$(REDIS_PASSWORD)@{{ include "wakupush.fullname" . }}-redis:6379/0
+{{- $url := .Values.redis.url | default (printf "redis://%s-redis:6379/0" (include "wakupush.fullname" .)) }}
+  value: {{ $url | replace "://" (printf "://%s:$(REDIS_PASSWORD)@" ($.own | trimPrefix "redis" | lower)) }}
 {{- else -}}
 {{ include "wakupush.fromSecret" (dict "name" $.variable "secret" .Values.secrets.redis) }}
 {{- end }}
@@ -92,19 +130,48 @@ capabilities:
 {{- end }}
 {{- end }}
 
-{{/* The connection string of Postgres: that of a role if it is given, else the owner's. Argument: (dict "root" $ "own" NAME), the
-     name one of .Values.secrets, or empty for the owner. */}}
+{{/* The connection string of Postgres: (dict "root" $ "own" NAME), the name one of .Values.secrets, or empty for the owner. */}}
 {{- define "wakupush.postgresEnvironment" -}}
-{{- $own := index .root.Values.secrets .own | default dict }}
+{{- $postgres := .root.Values.postgres -}}
+{{- $role := ternary "" .own (eq $postgres.connectBy "owner") -}}
+{{- $place := printf ":%v/%s" (int $postgres.port) $postgres.database -}}
+{{- with $postgres.parameters }}{{ $place = printf "%s?%s" $place . }}{{ end -}}
 {{- with .root -}}
-{{- if $own.key -}}
-{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" $own) }}
-{{- else if .Values.postgres.bundled.enabled -}}
+{{- if and $role (eq $postgres.connectBy "connectionStrings") -}}
+{{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" (include "wakupush.secret" (dict "root" . "name" $role) | fromYaml)) }}
+{{- else if $role -}}
+{{- $host := "$(POSTGRES_HOST)" -}}
+{{- if $postgres.bundled.enabled -}}
+{{- $host = printf "%s-postgres" (include "wakupush.fullname" .) -}}
+{{- $place = ":5432/wakupush" -}}
+{{- else -}}
+{{ include "wakupush.fromSecret" (dict "name" "POSTGRES_HOST" "secret" .Values.secrets.postgresHost) }}
+{{ end -}}
+{{ include "wakupush.fromSecret" (dict "name" "POSTGRES_PASSWORD" "secret" (include "wakupush.secret" (dict "root" . "name" $role) | fromYaml)) }}
+- name: WAKUPUSH_POSTGRES__DSN
+  value: postgresql://wakupush_{{ include "wakupush.role" $role }}:$(POSTGRES_PASSWORD)@{{ $host }}{{ $place }}
+{{- else if $postgres.bundled.enabled -}}
 {{ include "wakupush.fromSecret" (dict "name" "POSTGRES_PASSWORD" "secret" .Values.secrets.bundledPostgres) }}
 - name: WAKUPUSH_POSTGRES__DSN
   value: postgresql://wakupush:$(POSTGRES_PASSWORD)@{{ include "wakupush.fullname" . }}-postgres:5432/wakupush
+{{- else if eq $postgres.connectBy "roles" -}}
+{{- /* As libpq's own variables: a password that others made may hold any character. */ -}}
+{{ include "wakupush.fromSecret" (dict "name" "PGHOST" "secret" .Values.secrets.postgresHost) }}
+{{ include "wakupush.fromSecret" (dict "name" "PGUSER" "secret" .Values.secrets.postgresUser) }}
+{{ include "wakupush.fromSecret" (dict "name" "PGPASSWORD" "secret" .Values.secrets.postgresPassword) }}
+- name: WAKUPUSH_POSTGRES__DSN
+  value: postgresql://{{ $place }}
 {{- else -}}
 {{ include "wakupush.fromSecret" (dict "name" "WAKUPUSH_POSTGRES__DSN" "secret" .Values.secrets.postgres) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The passwords that the migration gives to the roles. */}}
+{{- define "wakupush.rolePasswords" -}}
+{{- range $name := include "wakupush.neededSecrets" . | fromJsonArray }}
+{{- with include "wakupush.role" $name }}
+{{ include "wakupush.fromSecret" (dict "name" (printf "POSTGRES_%s_PASSWORD" (upper .)) "secret" (include "wakupush.secret" (dict "root" $ "name" $name) | fromYaml)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -120,7 +187,7 @@ capabilities:
 {{- toJson (ternary (without .needed.volumes "lake") .needed.volumes (ne .root.Values.pipeline.warehouse "")) -}}
 {{- end }}
 
-{{/* Connection strings of a job of the pipeline: to the events, by a separate role if there is one, and to reports.
+{{/* Connection strings of a job of the pipeline: to the events, by its role, and to reports.
      Argument: (dict "root" $ "secrets" LIST). */}}
 {{- define "wakupush.pipelineEnvironment" -}}
 {{- $secrets := .root.Values.secrets }}
@@ -345,8 +412,21 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{/* Which of .Values.secrets are read, as a JSON list. */}}
 {{- define "wakupush.neededSecrets" -}}
 {{- $names := list "identity" -}}
-{{- $names = append $names (ternary "bundledPostgres" "postgres" .Values.postgres.bundled.enabled) -}}
-{{- $names = append $names (ternary "bundledRedis" "redis" .Values.redis.bundled.enabled) -}}
+{{- if .Values.postgres.bundled.enabled -}}
+{{- $names = append $names "bundledPostgres" -}}
+{{- else if eq .Values.postgres.connectBy "roles" -}}
+{{- $names = concat $names (list "postgresHost" "postgresUser" "postgresPassword") -}}
+{{- else -}}
+{{- $names = append $names "postgres" -}}
+{{- end -}}
+{{- if .Values.redis.bundled.enabled -}}
+{{- $names = append $names "bundledRedis" -}}
+{{- else if not .Values.redis.url -}}
+{{- $names = append $names "redis" -}}
+{{- end -}}
+{{- if and (include "wakupush.redisUsers" .) (include "wakupush.kedaAsksRedis" .) -}}
+{{- $names = append $names "redisKeda" -}}
+{{- end -}}
 {{- if .Values.components.feedback.enabled -}}
 {{- $names = append $names "feedback" -}}
 {{- end -}}
@@ -355,14 +435,23 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- range $name, $process := merge (include "wakupush.components" . | fromYaml) (include "wakupush.jobs" . | fromYaml) -}}
 {{- $own := index $.Values.components $name | default dict -}}
-{{- if and $process.postgres (dig "enabled" true $own) (index $.Values.secrets $process.postgres).key -}}
+{{- if dig "enabled" true $own -}}
+{{- if and $process.postgres (ne $.Values.postgres.connectBy "owner") -}}
 {{- $names = append $names $process.postgres -}}
 {{- end -}}
+{{- if and $process.redis (include "wakupush.redisUsers" $) -}}
+{{- $names = append $names $process.redis -}}
 {{- end -}}
-{{- range $name := list "pipeline" "postgresLake" "postgresRebuild" "reports" "lakeCatalog" -}}
-{{- if and $.Values.pipeline.jobs (index $.Values.secrets $name).key -}}
+{{- end -}}
+{{- end -}}
+{{- $commands := include "wakupush.pipelineCommands" . | fromYaml -}}
+{{- range $job := .Values.pipeline.jobs -}}
+{{- $of := index $commands (index $job.args 1) | default dict -}}
+{{- range $name := $of.secrets | default (list "pipeline" "reports" "lakeCatalog") -}}
+{{- if ternary (ne $.Values.postgres.connectBy "owner") (not (empty (index $.Values.secrets $name).key)) (not (empty (include "wakupush.role" $name))) -}}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
-{{ toJson $names }}
+{{- end -}}
+{{ toJson (uniq $names) }}
 {{- end }}

@@ -30,10 +30,10 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 
-{{/* The secrets of a process, by what it reaches: (dict "root" $ "reaches" PARTS). */}}
+{{/* The secrets of a process, by what it reaches: (dict "root" $ "reaches" PARTS "postgres" NAME "redis" NAME). */}}
 {{- define "wakupush.secretEnvironment" -}}
 {{- if has "redis" .reaches }}
-{{ include "wakupush.redisEnvironment" (dict "root" .root "variable" "WAKUPUSH_REDIS__URL") }}
+{{ include "wakupush.redisEnvironment" (dict "root" .root "variable" "WAKUPUSH_REDIS__URL" "own" .redis) }}
 {{- end }}
 {{- if has "postgres" .reaches }}
 {{ include "wakupush.postgresEnvironment" (dict "root" .root "own" .postgres) }}
