@@ -16,6 +16,7 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -34,6 +35,8 @@ JARS: Final = {
     ICEBERG: "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
     S3: "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
 }
+#: What the driver of Postgres asks for, and only its compiler uses.
+NEEDLESS: Final = "org.checkerframework:checker-qual"
 
 
 def missing_parts() -> str | None:
@@ -66,7 +69,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         lake: whether it needs `JARS`, for the lake and for reading Postgres.
 
     Raises:
-        PipelineError: Spark or Java is missing, or the session does not start.
+        PipelineError: Spark or Java is missing, the session does not start, or Spark resolved a jar that is not pinned.
     """
     if problem := missing_parts():
         raise PipelineError(problem)
@@ -101,6 +104,11 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         raise PipelineError(
             f"Spark does not start on {settings.master} ({type(error).__name__}): its messages are above"
         ) from error
+    try:
+        _check_jars(session.conf.get("spark.jars", "") or "")
+    except PipelineError:
+        session.stop()
+        raise
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler calls the JVM in the middle of another call, and both end in a traceback.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -168,6 +176,21 @@ def fetch_jars(folder: str) -> None:
             (Path(folder) / f"{artifact}-{version}.jar").write_bytes(content)
 
 
+def _check_jars(paths: str) -> None:
+    """Refuse jars without a pinned hash, before a connection string or anything else of ours is used.
+
+    Args:
+        paths: as in ``spark.jars``.
+
+    Raises:
+        PipelineError: one of them has another hash.
+    """
+    for path in filter(None, paths.split(",")):
+        with Path(urlsplit(path).path).open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() not in JARS.values():
+                raise PipelineError(f"{path} is no jar that was pinned: remove it, and look where Spark gets its jars")
+
+
 def jars(settings: PipelineSettings) -> dict[str, str]:
     """Return the options that give Spark the jars; those for S3 only if the lake is there.
 
@@ -176,7 +199,7 @@ def jars(settings: PipelineSettings) -> dict[str, str]:
     """
     coordinates_needed = [coordinates for coordinates in JARS if coordinates != S3 or settings.warehouse_is_remote]
     if settings.jars is None:
-        return {"spark.jars.packages": ",".join(coordinates_needed)}
+        return {"spark.jars.packages": ",".join(coordinates_needed), "spark.jars.excludes": NEEDLESS}
     paths = [
         settings.jars / f"{artifact}-{version}.jar"
         for _, artifact, version in (e.split(":") for e in coordinates_needed)

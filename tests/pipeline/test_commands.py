@@ -106,6 +106,18 @@ def test_tasks_are_told_while_spark_is_at_them(spark):
     assert len(set(of_the_first_stage)) > 2
 
 
+def test_only_pinned_jars_are_taken(spark, tmp_path, monkeypatch):
+    resolved = spark.conf.get("spark.jars")
+    assert len(resolved.split(",")) == 2
+    session._check_jars(resolved)
+    (tmp_path / "other.jar").write_bytes(b"another")
+    with pytest.raises(session.PipelineError, match=r"other\.jar is no jar that was pinned"):
+        session._check_jars(f"{resolved},file://{tmp_path}/other.jar")
+    monkeypatch.setattr(session, "JARS", {})
+    with pytest.raises(session.PipelineError, match="is no jar that was pinned"):
+        session._check_jars(resolved)
+
+
 def test_jars_come_from_the_folder(make_settings, tmp_path):
     here, there = (make_settings(jars=tmp_path, warehouse=where).pipeline for where in (str(tmp_path), "s3://bucket"))
     names = [f"{name}-{version}.jar" for _, name, version in (each.split(":") for each in session.JARS)]
