@@ -16,7 +16,6 @@ ADMINISTRATION = [
         ["KEYS", "*"],
         ["SCAN", "0"],
         ["MONITOR"],
-        ["DEBUG", "SLEEP", "0"],
     ),
     *(
         ["CONFIG", "SET", "maxmemory", "1"],
