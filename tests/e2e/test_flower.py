@@ -74,7 +74,7 @@ def test_it_sees_events_as_its_own_user(port, redis):
 
         wait_until(is_seen, timeout=30, what="Flower shows the worker")
     with Redis.from_url(redis.url, decode_responses=True) as client:
-        assert {entry["object"] for entry in client.acl_log()} <= {"client"}  # as in `refused_by_redis`
+        assert all(entry["object"].startswith("client") for entry in client.acl_log())  # as in `refused_by_redis`
 
 
 @pytest.mark.parametrize("path", ["/", "/tasks", "/metrics", "/api/workers", "/api/tasks", "/broker"])
