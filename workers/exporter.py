@@ -15,7 +15,6 @@ from wakupush.model.roles import STATEMENT_SECONDS, Role
 from wakupush.postgres.backlog import count_deliveries
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
-from wakupush.redis.presence import Presence
 from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import check_dsn, parameters, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
@@ -121,6 +120,5 @@ def run(settings: Settings) -> None:
         raise SettingsError("WAKUPUSH_HTTP_PORT: a port is expected, the exporter does nothing else")
     port = probes.serve(http_port, health, settings.http_host)
     log.info("started", http_port=port)
-    with Presence(open_redis(settings.redis), "exporter", collector.check):
-        stop.wait()
+    stop.wait()
     log.info("stopped")

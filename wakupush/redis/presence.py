@@ -47,7 +47,7 @@ class RunningProcess:
 
 
 class Presence:
-    """Writes that this process runs, in a thread, until the context ends; of a process that was killed the field stays.
+    """Writes that this process runs, in a thread, and that it ends with the context; a process that is killed does not.
 
     Args:
         redis: a client of its own.
@@ -70,9 +70,9 @@ class Presence:
         self._stop.set()
         self._thread.join()
         try:
-            self._redis.hdel(KEY, self._field)
+            self._redis.hset(KEY, self._field, "")
         except RedisError as error:
-            log.debug("presence_not_removed", error=type(error).__name__)
+            log.debug("presence_not_ended", error=type(error).__name__)
         self._redis.close()
 
     def _run(self) -> None:
@@ -85,7 +85,7 @@ class Presence:
                 return
 
     def write(self) -> None:
-        """Write that the process runs, and remove the fields of those that ended long ago.
+        """Write that the process runs.
 
         Raises:
             RedisError: Redis does not answer.
@@ -95,13 +95,23 @@ class Presence:
         failing = sorted(name for name, is_well in self._ready().items() if not is_well)
         facts = {"at": now, "started": self._started, "version": version("wakupush"), "failing": failing}
         self._redis.hset(KEY, self._field, json.dumps(facts))
-        old = [field for field, (at, _) in _facts(self._redis).items() if now - at > FORGOTTEN_SECONDS]
-        if old:
-            self._redis.hdel(KEY, *old)
+
+
+def forget(redis: Redis) -> None:
+    """Remove the fields of processes that ended, or wrote nothing for long.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    now = _now(redis)
+    fields = cast("dict[bytes, bytes]", redis.hgetall(KEY))
+    old = [name for name, value in fields.items() if not value or now - json.loads(value)["at"] > FORGOTTEN_SECONDS]
+    if old:
+        redis.hdel(KEY, *old)
 
 
 def read(redis: Redis) -> list[RunningProcess]:
-    """Return all processes that wrote within the last hour and did not end in order.
+    """Return all processes that wrote within the last hour or so, and did not end in order.
 
     Raises:
         RedisError: Redis does not answer.
@@ -131,5 +141,5 @@ def _now(redis: Redis) -> float:
 
 def _facts(redis: Redis) -> dict[str, tuple[float, dict[str, Any]]]:
     fields = cast("dict[bytes, bytes]", redis.hgetall(KEY))
-    facts = {field.decode(): json.loads(value) for field, value in fields.items()}
+    facts = {field.decode(): json.loads(value) for field, value in fields.items() if value}
     return {field: (value["at"], value) for field, value in facts.items()}

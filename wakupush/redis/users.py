@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from wakupush.model.queues import QUEUES
-from wakupush.redis import backlog, left_out, watched
+from wakupush.redis import backlog, left_out, presence, watched
 
 
 class RedisUser(StrEnum):
@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[RedisUser, tuple[str, ...]]] = {
     RedisUser.WORKER: tuple(f"worker {name}" for name in QUEUES),
     RedisUser.BEAT: ("beat",),
     RedisUser.EXPORTER: ("exporter",),
-    RedisUser.OPERATOR: ("doctor", "quarantine", "import reference", "pipeline rebuild"),
+    RedisUser.OPERATOR: ("doctor", "status", "breaker", "quarantine", "import reference", "pipeline rebuild"),
     RedisUser.FLOWER: (),
     RedisUser.KEDA: (),
 }
@@ -72,9 +72,18 @@ _TAKE: Final = frozenset(
     | {"set", "get", "del", "exists", "time"}
 )
 
+#: Writing that a process runs. The exporter does not: it could write tasks in flight then.
+_PRESENT: Final = frozenset({"time", "hset"})
+
 RIGHTS: Final[Mapping[RedisUser, Rights]] = {
-    RedisUser.INGEST: Rights(_CONNECT | _SCRIPT | _SEND | _ENQUEUE | {"hset"}, _ENQUEUE_KEYS | _NODES, _EVENTS),
-    RedisUser.RECONCILE: Rights(_CONNECT | _SCRIPT | _SEND | _ENQUEUE | _BACKLOG, _ENQUEUE_KEYS | _IN_FLIGHT, _EVENTS),
+    RedisUser.INGEST: Rights(
+        _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _PRESENT, _ENQUEUE_KEYS | _NODES | {presence.KEY}, _EVENTS
+    ),
+    RedisUser.RECONCILE: Rights(
+        _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _BACKLOG | _PRESENT,
+        _ENQUEUE_KEYS | _IN_FLIGHT | {presence.KEY},
+        _EVENTS,
+    ),
     RedisUser.WORKER: Rights(
         _CONNECT
         | _SCRIPT
@@ -82,18 +91,27 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         | _TAKE
         # Breakers, limits, watched topics, and the nodes that are left out.
         | {"mget", "expire", "pexpire", "incr", "incrby", "decr", "hgetall", "hmget", "hincrby"},
-        _QUEUES | _IN_FLIGHT | _WATCHED | _NODES | {"unacked_mutex", _LIMITS, _UNOPENED, _BREAKERS, _BINDINGS},
+        _QUEUES
+        | _IN_FLIGHT
+        | _WATCHED
+        | _NODES
+        | {"unacked_mutex", _LIMITS, _UNOPENED, _BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),
     RedisUser.BEAT: Rights(
-        _CONNECT | _SCRIPT | _SEND | {"info", "set", "get", "mget", "hset", "hget", "hdel", "hgetall"},
-        _QUEUES | _WATCHED | _NODES | {_BREAKERS, _BINDINGS},
+        _CONNECT | _SCRIPT | _SEND | _PRESENT | {"info", "set", "get", "mget", "hget", "hgetall", "hdel"},
+        _QUEUES | _WATCHED | _NODES | {_BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),
     RedisUser.EXPORTER: Rights(_CONNECT | _BACKLOG, _QUEUES | _IN_FLIGHT),
     RedisUser.OPERATOR: Rights(
-        _CONNECT | _SCRIPT | _SEND | {"config|get", "info", "time", "set", "get", "mget", "hset", "hget", "hgetall"},
-        _QUEUES | _WATCHED | _NODES | {_BINDINGS},
+        _CONNECT
+        | _SCRIPT
+        | _SEND
+        | _BACKLOG
+        | _PRESENT
+        | {"config|get", "info", "set", "get", "mget", "hget", "hgetall", "del", "pttl"},
+        _QUEUES | _IN_FLIGHT | _WATCHED | _NODES | {_BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),
     # Celery's receiver of events has a queue that nobody fills, and marks it as its own for a while.

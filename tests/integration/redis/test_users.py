@@ -11,7 +11,7 @@ from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
 from wakupush.model.queues import QUERY
 from wakupush.model.queues import QUEUES as ALL_QUEUES
 from wakupush.model.waku_message import WakuMessage
-from wakupush.redis import backlog, claims, left_out, unopened, watched
+from wakupush.redis import backlog, claims, left_out, presence, unopened, watched
 from wakupush.redis.breaker import BreakerStore
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.left_out import NodeFault
@@ -57,7 +57,7 @@ THEFTS = {
     RedisUser.INGEST: [["BRPOP", "dispatch", "1"], ["RPOP", "dispatch"], *STATE[3:4], *READS, ["HDEL", "unacked", "x"]],
     RedisUser.RECONCILE: [["BRPOP", "dispatch", "1"], *STATE[3:4], ["HDEL", "unacked", "x"]],
     RedisUser.BEAT: [*QUEUES[1:], ["SET", "wakupush:claim:x", "1"], *STATE[4:5], *READS],
-    RedisUser.OPERATOR: [*QUEUES[1:], *STATE[3:5], *READS],
+    RedisUser.OPERATOR: [*QUEUES[1:3], *STATE[4:5], ["HDEL", "unacked", "x"]],
     RedisUser.WORKER: [["SET", "wakupush:claim:x", "1"]],
 }
 
@@ -83,6 +83,13 @@ def break_and_mend(redis):
     store.read(IOS)
 
 
+def open_and_close(redis):
+    store = BreakerStore(redis)
+    store.open_for(IOS, 1.0)
+    store.open_seconds(IOS)
+    store.close(IOS)
+
+
 def ask(redis):
     limit = Limit(TOPIC_MESSAGES, 10, MINUTE, b"", key="topic")
     Limiter(redis).ask([limit])
@@ -97,17 +104,25 @@ ENQUEUE = [
     backlog.default_limit,
     lambda redis: claims.release(redis, [b"x" for is_won in claims.claim(redis, [b"x"], 60) if is_won]),
 ]
+
+
+def run_and_end(redis):
+    presence.Presence(redis, "role", dict).write()
+
+
 NODES = [left_out.read, lambda redis: left_out.read_without_peers(redis, ["node"])]
 #: What the processes of a user do in Redis beside Celery's own.
 WORK = {
     RedisUser.INGEST: [
         *ENQUEUE,
+        run_and_end,
         lambda redis: left_out.write(redis, {("node", "shard"): NodeFault.DEAF}, ["shard"]),
         lambda redis: left_out.write_without_peers(redis, "node", ["shard"]),
     ],
-    RedisUser.RECONCILE: [*ENQUEUE, backlog.look],
+    RedisUser.RECONCILE: [*ENQUEUE, run_and_end, backlog.look],
     RedisUser.WORKER: [
         *NODES,
+        run_and_end,
         lambda redis: watched.add(redis, [TOPIC]),
         lambda redis: unopened.mark(redis, ["topic"]),
         ask,
@@ -115,6 +130,8 @@ WORK = {
     ],
     RedisUser.BEAT: [
         *NODES,
+        run_and_end,
+        presence.forget,
         fill_watched,
         watched.is_complete,
         lambda redis: watched.remove(redis, [TOPIC, b"abce"]),
@@ -124,6 +141,10 @@ WORK = {
     RedisUser.EXPORTER: [backlog.look],
     RedisUser.OPERATOR: [
         *NODES,
+        run_and_end,
+        presence.read,
+        backlog.look,
+        open_and_close,
         fill_watched,
         lambda redis: redis.time(),
         lambda redis: redis.config_get("appendonly"),

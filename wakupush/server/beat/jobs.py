@@ -7,7 +7,7 @@ from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.beat.beat import Beat
 from wakupush.server.beat.deliveries import claim_due, count_dead_letters, enqueue_feedback, watch_marking
 from wakupush.server.beat.queries import derive_keys, enqueue_waiting, fill_watched_topics, trim_waiting
-from wakupush.server.beat.retention import expire_segments, prune, trim_quarantine
+from wakupush.server.beat.retention import expire_segments, forget_processes, prune, trim_quarantine
 
 #: What is done, and the seconds between the end of one run and the next.
 JOBS: Final[dict[Callable[[Beat], object], float]] = {
@@ -22,5 +22,6 @@ JOBS: Final[dict[Callable[[Beat], object], float]] = {
     trim_quarantine: 5.0,
     watch_marking: 60.0,
     count_dead_letters: 60.0,
+    forget_processes: 60.0,
     prune: 3600.0,
 }

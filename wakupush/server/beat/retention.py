@@ -14,7 +14,7 @@ from psycopg_pool import PoolTimeout
 
 from wakupush.postgres import maintenance, message_segments, quarantine, query_topics, registrations, token_trials
 from wakupush.postgres.maintenance import RetentionRule
-from wakupush.redis import watched
+from wakupush.redis import presence, watched
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
 from wakupush.runtime.settings import RetentionSettings
@@ -163,3 +163,8 @@ def trim_quarantine(beat: Beat) -> int:
         metrics.QUARANTINE_DROPPED.inc(dropped)
         log.error("quarantine_full", dropped=dropped)
     return dropped
+
+
+def forget_processes(beat: Beat) -> None:
+    """Remove from Redis what processes wrote about themselves that ended, or have been silent for an hour."""
+    presence.forget(beat.redis)
