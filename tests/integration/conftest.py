@@ -17,7 +17,7 @@ from redis import Redis
 from support.certificates import self_signed
 from support.cluster import TOKEN, Cluster
 from support.devnet import serving
-from support.served import SHARD, AtOnce, Server
+from support.served import SHARD, AtEnd, Server
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
 from wakupush.devnet.parts.redis import RedisServer
@@ -156,10 +156,14 @@ def open_server(dsn, redis_server, node, gorush):
             )
         )
         observer = Observer(node, gorush)
-        # What chance decides, a test can foresee: only what fits is let through, and answers are not held back.
-        context.later.close()
+        # What chance decides, a test can foresee: only what fits is let through. Answers leave when a task has ended.
+        context.answers.close()
+        context.repeats.close()
         context = replace(
-            context, limiter=Limiter(context.redis, draw=lambda: math.nextafter(1.0, 0.0)), later=AtOnce()
+            context,
+            limiter=Limiter(context.redis, draw=lambda: math.nextafter(1.0, 0.0)),
+            answers=AtEnd(),
+            repeats=AtEnd(),
         )
         opened.append((context, observer))
         return Server(context, observer)

@@ -41,15 +41,24 @@ Registered = PushNotificationRegistrationResponse
 Report = PushNotificationReport
 
 
-class AtOnce:
-    """Does at once what is given to `wakupush.server.engine.background.Later`, and notes for when that was."""
+class AtEnd:
+    """Does what is given to `wakupush.server.engine.background.Later` once a task is followed up, whatever its time."""
 
     def __init__(self):
-        self.seconds = []
+        self.waiting = []
 
-    def do(self, seconds, _size, work, item):
-        self.seconds.append(seconds)
-        work([item])
+    def do(self, due, _size, work, item):
+        self.waiting.append((due, work, item))
+
+    def wait_until(self, due):
+        """Let the time pass."""
+
+    def end(self):
+        """Do all that waits, and return when it was due, in seconds from now."""
+        waiting, self.waiting = self.waiting, []
+        for _, work, item in waiting:
+            work([item])
+        return [due - time.monotonic() for due, _, _ in waiting]
 
     def close(self):
         """End nothing."""
@@ -61,6 +70,8 @@ class Server:
     def __init__(self, context, observer):
         self.context, self.observer = context, observer
         self.threads = ThreadPoolExecutor(2)
+        #: In how many seconds the answers of the last task were to leave once more.
+        self.repeated = []
         self.key = context.identity.public_key
 
     def handle(self, queue, *sent, seen=None, alone=False):
@@ -71,6 +82,8 @@ class Server:
         """Do what a worker does with a task, to the end of what follows."""
         isolation.handle(self.context, queue, entries, alone=alone)
         self.context.followers.wait()
+        self.context.answers.end()
+        self.repeated = self.context.repeats.end()
 
     def handle_enqueued(self, queue):
         """Handle the tasks that wait in a queue."""

@@ -15,10 +15,11 @@ from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.breaker import Breaker
 from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.celery_events import TaskEvents
+from wakupush.server.delivery.post_times import PostTimes
 from wakupush.server.delivery.posts import Posts
 from wakupush.server.delivery.profiles import load_profiles
 from wakupush.server.delivery.slots import Slots
-from wakupush.server.engine.background import Followers, Latencies, Later
+from wakupush.server.engine.background import ANSWER_THREADS, Followers, Later
 from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.identity import load_identity
 from wakupush.server.engine.kind import Kinds
@@ -42,7 +43,8 @@ class Worker(Engine):
     def close(self) -> None:
         """Follow up what is committed, publish answers that are held back, wait for open posts; then close all."""
         self.followers.close()
-        self.later.close()
+        self.answers.close()
+        self.repeats.close()
         self.posts.slots.close()
         self.task_events.close()
         for client in self.gorush.values():
@@ -87,7 +89,8 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
         breaker=breaker,
         posts=Posts(Slots(app_platforms, settings.gorush.concurrency), breaker, Caution()),
         task_events=TaskEvents(app, node, settings.delivery.max_attempts),
-        latencies=Latencies(),
-        later=Later(),
+        post_times=PostTimes(),
+        answers=Later(ANSWER_THREADS),
+        repeats=Later(),
         followers=Followers(),
     )

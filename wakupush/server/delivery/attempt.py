@@ -36,7 +36,7 @@ def start(sender: Sender, postings: list[Posting], *, began: float, scheduled: b
     """
     settings = sender.settings
     work = Work(
-        partial(attempt, sender),
+        partial(attempt, sender, began=None if scheduled else began),
         partial(_put_back, sender),
         settings.gorush.batch_size,
         began + settings.delivery.lease - settings.longest_post,
@@ -66,7 +66,7 @@ def wait_for(futures: Iterable[Future[Failed]], seconds: float) -> Failed:
     return failed
 
 
-def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempted:
+def attempt(sender: Sender, post: list[Posting], probe: bool = False, *, began: float | None = None) -> Attempted:
     """Post deliveries that are under our lease, and store the outcomes.
 
     If gorush refuses a post of several as a whole, nothing is stored: one of them may be to blame.
@@ -74,6 +74,7 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
     Args:
         post: all of one app and platform.
         probe: whether the route is known to be broken.
+        began: monotonic seconds from which on the time of a success counts; None if it does not.
     """
     app, platform = app_platform = post[0].delivery.app_platform
     notifications = [
@@ -107,6 +108,9 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False) -> Attempt
         log.warning("post_refused", app=app, platform=platform.label, deliveries=len(post))
         return Attempted(refused=post)
     settlements = settle(sender, post, answer.outcomes, retry_after=answer.retry_after, probe=probe)
+    if began is not None:
+        reached = [one.delivery.installation for one in settlements if one.failure is None and one.proven]
+        sender.post_times.note(reached, time.monotonic() - began)
     stored_results = [(settlement.failure, settlement.proven) for settlement in settlements]
     results = stored_results or [
         (outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)

@@ -13,6 +13,7 @@ from wakupush.gorush.instances import Instances
 from wakupush.protocol.identity import Identity
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.celery_events import TaskEvents
+from wakupush.server.delivery.post_times import PostTimes
 from wakupush.server.delivery.posts import Posts
 from wakupush.server.delivery.profiles import Profiles
 
@@ -29,6 +30,7 @@ class Sender:
     gorush: Mapping[str, Gorush | Instances]
     #: For posts to gorush, some of which stay open longer than the task that made them.
     posts: Posts
+    post_times: PostTimes
     task_events: TaskEvents
     #: The name of this process in events.
     worker: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")

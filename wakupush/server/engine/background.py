@@ -1,19 +1,16 @@
-"""What a process does beside its tasks: it follows up batches, and publishes answers that are held back."""
+"""What a process does beside its tasks: it follows up batches, and publishes answers when they are due."""
 
 import math
-import random
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
-from threading import Condition, Thread
+from threading import Condition, Semaphore, Thread
 from typing import Any, Final, TypeVar
 
 import structlog
 
-from wakupush.model.platforms import AppPlatform
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_logged
 
@@ -30,8 +27,8 @@ BYTES: Final = 16 * 1024 * 1024
 ITEM_BYTES: Final = 1024
 #: Seconds for which a process that ends still publishes what is held back.
 CLOSE_SECONDS: Final = 5.0
-#: How many answers of an app and platform count as recent.
-RECENT: Final = 100
+#: Threads that publish the answers that are due: if the nodes are slow, so many slots leave at the same time.
+ANSWER_THREADS: Final = 8
 
 
 class Followers:
@@ -98,12 +95,16 @@ class Followers:
 
 
 class Later:
-    """A thread that does what it is given when its time has come, all that is due together; made after a fork.
+    """Does what it is given when its time has come, all that is due together; made after a fork.
 
     It holds `BYTES` at most. What finds no room is dropped: the outbox has it.
+
+    Args:
+        threads: what is due at different times is done side by side in so many threads. While all are busy, what
+            becomes due waits, to be done together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         #: When each item is due, in monotonic seconds, its number and size, what is done with it, and the item.
         self._waiting: list[tuple[float, int, int, Callable[[list[Any]], object], Any]] = []
         self._numbers = count()
@@ -112,13 +113,16 @@ class Later:
         self._changed = Condition()
         #: When closing ends, in monotonic seconds; never, while it is open.
         self._ends = math.inf
-        self._thread = Thread(target=self._run, name="later", daemon=True)
-        self._thread.start()
+        self._free = Semaphore(threads)
+        self._threads = ThreadPoolExecutor(threads, "later")
+        self._timer = Thread(target=self._run, name="timer", daemon=True)
+        self._timer.start()
 
-    def do(self, seconds: float, size: int, work: Callable[[list[T]], object], item: T) -> None:
-        """In so many seconds do work with an item, and with others that it is due for; a failure is only logged.
+    def do(self, due: float, size: int, work: Callable[[list[T]], object], item: T) -> None:
+        """When it is due do work with an item, and with others that it is due for; a failure is only logged.
 
         Args:
+            due: in monotonic seconds.
             size: bytes of the item, besides those of the objects around it.
         """
         size += ITEM_BYTES
@@ -129,23 +133,32 @@ class Later:
                     log.warning("later_full", dropped=self._dropped)
                 return
             self._bytes += size
-            heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), size, work, item))
+            heappush(self._waiting, (due, next(self._numbers), size, work, item))
             self._changed.notify()
+
+    def wait_until(self, time_due: float) -> None:
+        """Return at this time, in monotonic seconds: work that has prepared itself calls this."""
+        time.sleep(max(0.0, time_due - time.monotonic()))
 
     def close(self) -> None:
         """Do what is due within `CLOSE_SECONDS`, each at its time, drop the rest, and end."""
         with self._changed:
             self._ends = time.monotonic() + CLOSE_SECONDS
             self._changed.notify()
-        self._thread.join()
+        self._timer.join()
+        self._threads.shutdown()
 
     def _run(self) -> None:
-        while due := self._due():
-            for work, items in due.items():
-                try:
-                    work(items)
-                except Exception:
-                    log.exception("unfinished")
+        while self._free.acquire() and (due := self._due()):
+            self._threads.submit(self._do, due)
+
+    def _do(self, due: dict[Callable[[list[Any]], object], list[Any]]) -> None:
+        for work, items in due.items():
+            try:
+                work(items)
+            except Exception:
+                log.exception("unfinished")
+        self._free.release()
 
     def _due(self) -> dict[Callable[[list[Any]], object], list[Any]]:
         """Wait until something is due, and return all that is, by what is done with it; nothing when this is closed."""
@@ -160,24 +173,3 @@ class Later:
                     wait = min(self._waiting[0][0] if self._waiting else math.inf, self._ends) - now
                     self._changed.wait(None if wait == math.inf else wait)
         return due
-
-
-class Latencies:
-    """For how long answers waited for the posts of an app and platform lately, in this process.
-
-    Args:
-        choose: returns one of several by chance.
-    """
-
-    def __init__(self, choose: Callable[[Sequence[float]], float] = random.choice) -> None:
-        self._choose = choose
-        self._recent: defaultdict[AppPlatform, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
-
-    def note(self, app_platforms: Iterable[AppPlatform], seconds: float) -> None:
-        """Note that an answer waited for posts of these."""
-        for app_platform in app_platforms:
-            self._recent[app_platform].append(seconds)
-
-    def draw(self, app_platform: AppPlatform, most: float) -> float:
-        """Return one of the recent waits, or a random one up to `most` seconds if none is known."""
-        return self._choose(self._recent[app_platform] or (random.uniform(0.0, most),))

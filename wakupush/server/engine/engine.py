@@ -7,7 +7,7 @@ from redis import Redis
 
 from wakupush.redis.limits import Limiter
 from wakupush.server.delivery.sender import Sender
-from wakupush.server.engine.background import Followers, Latencies, Later
+from wakupush.server.engine.background import Followers, Later
 from wakupush.server.engine.kind import Kinds
 from wakupush.server.engine.outbox import Outbox
 
@@ -22,7 +22,7 @@ class Engine(Sender):
     app: Celery
     limiter: Limiter
     outbox: Outbox
-    #: How long answers waited for posts, and the thread that holds back answers that had no post to wait for.
-    latencies: Latencies
-    later: Later
+    #: Publish answers to push requests when they are due, and answers once more.
+    answers: Later
+    repeats: Later
     followers: Followers

@@ -4,9 +4,9 @@ Beat finishes whatever is cut off here.
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.events import count_events
 from wakupush.server.delivery.posting import Failed, Posting
-from wakupush.server.engine.delays import delays
+from wakupush.server.engine.answer_times import SLOT_SECONDS, answer_age, answer_slot
 from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.kind import Context, Kind
 from wakupush.server.engine.outcome import Outcome
@@ -35,99 +35,112 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Answer:
+    """The answer to a message, in the outbox."""
+
+    outcome: Outcome
+    parts: Answers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """A task whose effects are committed."""
+    """A task whose effects are committed, and its answers, which leave together."""
 
     engine: Engine
     kind: Kind[Any, Any]
     context: Context
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Answer:
-    """The answer to a message, in the outbox."""
-
-    batch: _Batch
-    outcome: Outcome
-    parts: Answers
-    #: The deliveries that it reports as pushed, and that others post.
+    answers: Sequence[_Answer]
+    #: When they leave, in monotonic seconds.
+    leaves: float
+    #: The deliveries that they report as pushed, and that others post.
     foreign_keys: frozenset[bytes]
+    #: Its own posts, once they have begun.
+    posts: list[Future[Failed]] = field(default_factory=list)
 
-    def corrected(self, failed: Failed) -> Outcome | None:
+    def corrected(self, answer: _Answer, failed: Failed) -> Outcome | None:
         """Return the outcome that is true now, None if it still is the same."""
-        if not failed or self.batch.kind.correct is None:
+        if not failed or self.kind.correct is None:
             return None
-        return self.batch.kind.correct(self.outcome, failed, replace(self.batch.context, now=self.batch.engine.now()))
+        return self.kind.correct(answer.outcome, failed, replace(self.context, now=self.engine.now()))
 
 
 def follow_up(
     engine: Engine, kind: Kind[Any, Any], context: Context, outcomes: Sequence[Outcome], committed: Committed
 ) -> None:
-    """Post the notifications of a task, and publish its answers, while later tasks are handled."""
-    answers = sum(_size(parts) for parts in committed.answers)
-    notifications = sum(len(posting.delivery.message) for posting in committed.postings)
-    batch = _Batch(engine, kind, context)
-    engine.followers.do(answers + notifications, partial(_follow_up, batch, outcomes, committed))
+    """Post the notifications of a task, and publish its answers, while later tasks are handled.
+
+    Answers that report on posts leave in their slot, whether something is posted or not.
+    """
+    answers = [_Answer(*pair) for pair in zip(outcomes, committed.answers, strict=True) if pair[1]]
+    reported_keys = frozenset[bytes]().union(*(answer.outcome.delivery_keys for answer in answers))
+    foreign_keys = reported_keys - {posting.delivery.delivery_key for posting in committed.postings}
+    leaves = _leaves(engine, context, answers) if kind.correct is not None and answers else 0.0
+    batch = _Batch(engine, kind, context, answers, leaves, foreign_keys)
+    answer_bytes = sum(len(answer.payload) for parts in committed.answers for _, answer in parts)
+    size = sum(len(posting.delivery.message) for posting in committed.postings)
+    if leaves:
+        # In the slot before it is prepared. Beat publishes it if this process dies first.
+        engine.answers.do(leaves - SLOT_SECONDS, answer_bytes, _publish, batch)
+    else:
+        size += answer_bytes
+    engine.followers.do(size, partial(_follow_up, batch, committed))
 
 
-def _follow_up(batch: _Batch, outcomes: Sequence[Outcome], committed: Committed) -> None:
-    engine, postings = batch.engine, committed.postings
+def _leaves(engine: Engine, context: Context, answers: Sequence[_Answer]) -> float:
+    """Return when the answers of a task leave, in monotonic seconds."""
+    within = engine.settings.worker.answer_within
+    now = time.monotonic()
+    ahead = now - engine.now()
+    slot = answer_slot(
+        # ingest saw it by its own clock, which may be ahead of ours.
+        seen=min(answer.outcome.entry.seen for answer in answers) + ahead,
+        taken=context.task.taken + ahead,
+        now=now,
+        age=answer_age(engine.post_times.percentile, within),
+        within=within,
+    )
+    return slot * SLOT_SECONDS
+
+
+def _follow_up(batch: _Batch, committed: Committed) -> None:
     metrics.BATCH_SIZE.labels(batch.kind.queue.name).observe(batch.context.task.size)
     count_events(committed.events)
-    beginning = time.monotonic()
-    within = engine.settings.worker.answer_within
-    answer_delays = delays(outcomes, postings, engine.latencies, within=within, now=engine.now())
-    failed = (_without_fail(_post, batch, outcomes, postings) if postings else None) or {}
-    waited = time.monotonic() - beginning
-    engine.latencies.note({posting.delivery.app_platform for posting in postings}, waited)
-    own_keys = {posting.delivery.delivery_key for posting in postings}
-    due = []
-    for outcome, parts, delay in zip(outcomes, committed.answers, answer_delays, strict=True):
-        reported_keys = {push.delivery_key for push in outcome.pushes if push.delivery_key is not None}
-        answer = _Answer(batch, outcome, parts, frozenset(reported_keys - own_keys))
-        if parts and delay > waited and answer.corrected(failed) is None:
-            # Beat publishes it if this process dies before.
-            engine.later.do(delay - waited, _size(parts), _publish, answer)
-        elif parts:
-            due.append(answer)
-    if due:
-        _publish(due, failed)
+    if committed.postings:
+        _without_fail(_post, batch, committed.postings)
+    if batch.answers and not batch.leaves:
+        _publish([batch])
 
 
-def _post(batch: _Batch, outcomes: Sequence[Outcome], postings: Sequence[Posting]) -> Failed:
-    """Start the posts, wait for them as long as the answers can wait, and return what failed for good by then."""
-    engine = batch.engine
-    posts = start(engine, list(postings), began=batch.context.began)
-    oldest = min(outcome.entry.seen for outcome in outcomes if outcome.reply)
-    within = engine.settings.worker.answer_within
-    # ingest saw it by its own clock, which may be ahead of ours.
-    return wait_for(posts, min(within, oldest + within - engine.now()))
+def _post(batch: _Batch, postings: Sequence[Posting]) -> None:
+    """Start the posts, and wait for them until their answers leave: a slow gorush slows down this process."""
+    batch.posts.extend(start(batch.engine, list(postings), began=batch.context.began))
+    wait(batch.posts, max(0.0, batch.leaves - time.monotonic()))
 
 
-def _publish(answers: Sequence[_Answer], failed: Failed | None = None) -> None:
-    """Publish answers. Those that are not true any more are replaced, by a commit, before they leave.
+def _publish(batches: Sequence[_Batch]) -> None:
+    """Publish answers when they leave. Those that are not true any more are replaced, by a commit, and leave last.
 
     If that fails, beat publishes what is in the outbox.
 
     Args:
-        answers: at least one, all of one kind.
-        failed: deliveries of their tasks that failed for good since.
+        batches: at least one.
     """
-    engine = answers[0].batch.engine
-    foreign_keys = frozenset[bytes]().union(*(answer.foreign_keys for answer in answers))
-    if foreign_keys:
-        failed = (failed or {}) | (_without_fail(_failed, engine, foreign_keys) or {})
-    true: Answers = []
-    corrected: defaultdict[_Batch, list[tuple[_Answer, Outcome]]] = defaultdict(list)
-    for answer in answers:
-        if (outcome := answer.corrected(failed or {})) is None:
-            true += answer.parts
-        else:
-            corrected[answer.batch].append((answer, outcome))
-    again_after = engine.settings.worker.repeat_answers_after if answers[0].batch.kind.repeats_answers else 0.0
-    _hand_over(engine, true, again_after)
+    engine = batches[0].engine
+    failed = wait_for((post for batch in batches for post in batch.posts), 0.0)
+    if foreign_keys := frozenset[bytes]().union(*(batch.foreign_keys for batch in batches)):
+        failed |= _without_fail(_failed, engine, foreign_keys) or {}
+    true: list[tuple[_Batch, Answers]] = []
+    corrected: dict[_Batch, list[tuple[_Answer, Outcome]]] = {}
+    for batch in batches:
+        for answer in batch.answers:
+            if (outcome := batch.corrected(answer, failed)) is None:
+                true.append((batch, answer.parts))
+            else:
+                corrected.setdefault(batch, []).append((answer, outcome))
+    engine.answers.wait_until(max(batch.leaves for batch in batches))
+    _hand_over(engine, true)
     for batch, changes in corrected.items():
-        _hand_over(engine, _without_fail(_correct, batch, changes) or [], again_after)
+        _hand_over(engine, [(batch, parts) for parts in _without_fail(_correct, batch, changes) or []])
 
 
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
@@ -143,7 +156,7 @@ def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> Answers:
+def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[Answers]:
     engine = batch.engine
     most_bytes = engine.settings.waku.max_message_bytes
     answers = seal([outcome for _, outcome in changes], engine.identity.private_key, most_bytes=most_bytes)
@@ -157,15 +170,16 @@ def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> Answe
     return new_answers
 
 
-def _hand_over(engine: Engine, answers: Answers, again_after: float) -> None:
-    published = _without_fail(engine.outbox.publish, answers)
-    if again_after:  # a light client may have subscribed by then
-        for answer in published or ():
-            engine.later.do(again_after, len(answer.payload), engine.outbox.hand_over, answer)
-
-
-def _size(parts: Answers) -> int:
-    return sum(len(answer.payload) for _, answer in parts)
+def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, Answers]]) -> None:
+    """Publish answers, and have those once more that their kind repeats, if they are of one part."""
+    published = _without_fail(engine.outbox.publish, [part for _, parts in answers for part in parts])
+    if not published or not (again_after := engine.settings.worker.repeat_answers_after):
+        return
+    once = {part for batch, parts in answers if len(parts) > 1 or not batch.kind.repeats_answers for _, part in parts}
+    due = time.monotonic() + again_after  # a light client may have subscribed by then
+    for answer in published:
+        if answer not in once:
+            engine.repeats.do(due, len(answer.payload), engine.outbox.hand_over, answer)
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event
-from wakupush.model.platforms import AppPlatform
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PublicKey
 from wakupush.server.engine.message import Deferred, Part
@@ -19,15 +18,6 @@ class Reply:
     inner: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedPush:
-    """A notification that an answer reports as pushed, whether it is or not."""
-
-    app_platform: AppPlatform
-    #: None if there is no delivery: its receiver filters it.
-    delivery_key: bytes | None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The outcome of one message."""
@@ -39,7 +29,8 @@ class Outcome:
     effect: object = None
     #: Of a message that is handled later; it has no other effect now.
     deferred: Deferred | None = None
-    pushes: tuple[ReportedPush, ...] = ()
+    #: Of the deliveries on which the reply reports.
+    delivery_keys: frozenset[bytes] = frozenset()
     #: Of a message in segments: a part that waits for the others, or the one that completed the message: then all its
     #: parts are deleted.
     waiting_part: Part | None = None

@@ -86,7 +86,7 @@ def store(
 
 def correct(
     connection: Connection, kind: Kind[Any, Any], context: Context, corrections: Sequence[Correction]
-) -> tuple[Answers, list[Event]]:
+) -> tuple[list[Answers], list[Event]]:
     """Store outcomes in the place of others that were committed before, with other answers in the place of theirs.
 
     A correction is left out if beat has claimed the old answer, or if that is not in the outbox any more. Either it
@@ -105,7 +105,7 @@ def correct(
     kind.store(connection, [correction.outcome for correction in in_time], context)
     all_events = [event for correction in in_time for event in correction.outcome.events]
     events.add(connection, all_events)
-    return [answer for parts in new_answers for answer in parts], all_events
+    return new_answers, all_events
 
 
 def _add_answers(connection: Connection, all_parts: Sequence[list[SealedAnswer]]) -> list[Answers]:

@@ -13,7 +13,6 @@ from wakupush.model.events import Event, EventKind, message_event
 from wakupush.model.failures import Failure
 from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, Verdicts
 from wakupush.model.notifications import NotificationType
-from wakupush.model.platforms import AppPlatform
 from wakupush.model.registrations import Address, Target
 from wakupush.protocol import registration
 from wakupush.protocol import request as rules
@@ -25,7 +24,7 @@ from wakupush.server.delivery.apps import app_of
 from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
-from wakupush.server.engine.outcome import Outcome, Reply, ReportedPush
+from wakupush.server.engine.outcome import Outcome, Reply
 from wakupush.server.engine.unread import silence
 from wakupush.server.push.charge import is_late
 from wakupush.server.push.lookup import RequestFacts
@@ -54,8 +53,6 @@ class AnsweredRequest:
     failures: tuple[Failure | None, ...]
     #: For each item the delivery that it waits for.
     delivery_keys: tuple[bytes | None, ...]
-    #: For each item that looks as if it were pushed now, the app and the platform.
-    app_platforms: tuple[AppPlatform | None, ...]
     #: What is remembered of it, if it came before.
     before: RememberedRequest | None
     admissions: tuple[Admission, ...] = ()
@@ -160,8 +157,6 @@ class _Item:
     filtered: Filtered | None = None
     delivery_key: bytes | None = None
     admission: Admission | None = None
-    #: Of the device, if this looks as if it were pushed now.
-    app_platform: AppPlatform | None = None
 
 
 def _decide_item(
@@ -189,10 +184,9 @@ def _decide_item(
         return _Item(decision)
     if address is None or receiver is None or (target := receiver.target) is None:
         raise AssertionError("a notification was let through without a registered device or its access token")
-    app = app_of(target, context.settings) or ""
-    app_platform = AppPlatform(app, target.platform)
     if decision is not None:
-        return _Item(None, decision, app_platform=app_platform)
+        return _Item(None, decision)
+    app = app_of(target, context.settings) or ""
     address = replace(address, access_token=b"") if receiver.contacts_only else address
     delivery = _delivery(message.entry, content, position, address, target, app=app, context=context)
     if not verdicts.allow(DEVICE_PUSHES, message.entry.hash, position):
@@ -206,7 +200,7 @@ def _decide_item(
         platform=target.platform.label,
         pseudonyms=context.identity.pseudonyms(address.installation),
     )
-    return _Item(None, None, delivery.delivery_key, Admission(delivery, target, admitted), app_platform)
+    return _Item(None, None, delivery.delivery_key, Admission(delivery, target, admitted))
 
 
 def _delivery(
@@ -270,7 +264,6 @@ def _request(
         content.request,
         failures=tuple(item.failure for item in items),
         delivery_keys=tuple(item.delivery_key for item in items),
-        app_platforms=tuple(item.app_platform for item in items),
         before=facts.admitted.get(content.message_id),
         admissions=admissions,
     )
@@ -287,17 +280,12 @@ def _answered(
         failure=first_failure(request),
         queue_wait=context.task.queue_wait(message.entry),
     )
-    pushes = tuple(
-        ReportedPush(app_platform, delivery_key)
-        for app_platform, delivery_key in zip(request.app_platforms, request.delivery_keys, strict=True)
-        if app_platform is not None
-    )
     return Outcome(
         entry=message.entry,
         events=(*events, answered),
         reply=reply(request),
         effect=request,
-        pushes=pushes,
+        delivery_keys=frozenset(key for key in request.delivery_keys if key is not None),
         last_part=message.last_part,
     )
 

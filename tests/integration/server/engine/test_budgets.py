@@ -11,8 +11,7 @@ from redis import Redis
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from support.rows import IOS
-from support.served import SHARD, request
+from support.served import SHARD
 from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
@@ -22,9 +21,7 @@ from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
-from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.beat.queries import derive_keys, enqueue_waiting, trim_waiting
-from wakupush.server.engine.background import Later
 
 
 def contacts(count: int) -> dict:
@@ -241,48 +238,6 @@ def test_what_waits_is_not_loaded(open_server, client, monkeypatch):
     monkeypatch.setattr(registrations, "devices", lambda _, keys: loaded.append(keys) or devices(_, keys))
     server.handle(QUERY, messages.query(client, client.public_key.key_hash))
     assert (loaded, len(waiting_queries(server))) == ([], 1)
-
-
-# Silence.
-
-
-class Kept:
-    """Keeps what is given to `wakupush.server.engine.background.Later`: as if the process died before its time."""
-
-    def __init__(self):
-        self.seconds = []
-
-    def do(self, seconds, *_):
-        self.seconds.append(seconds)
-
-
-def test_answers_to_the_filtered_are_held_back(open_server, client):
-    server = open_server()
-    filtering = server.register(client, muted_chat_list=[b"muted"])
-    server.context.latencies.note([IOS], 0.5)
-    kept = Kept()
-    server.context = replace(server.context, later=kept)
-    muted = request(client, server, filtering, chat_id=b"muted")
-    server.handle(DISPATCH, muted, request(client, server, filtering, access_token="wrong"))
-    assert server.outcomes(client) == [["WRONG_TOKEN"]]
-    assert kept.seconds == pytest.approx([0.5], abs=0.4)
-    # Its worker died; what is in the outbox survives that.
-    server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
-    assert publish_overdue(server.context) == 1
-    assert server.outcomes(client) == [["success"]]
-
-
-def test_what_is_held_back_leaves_like_a_post(open_server, client):
-    server = open_server()
-    filtering = server.register(client, muted_chat_list=[b"muted"])
-    server.context = replace(server.context, later=Later())
-    server.handle(DISPATCH, request(client, server, filtering))
-    drawn = server.context.latencies.draw(IOS, 0.0)
-    assert drawn > 0
-    server.handle(DISPATCH, request(client, server, filtering, chat_id=b"muted"))
-    server.context.later.close()
-    assert server.outcomes(client) == [["success"], ["success"]]
-    assert server.rows("SELECT count(*) FROM answers") == [(0,)]
 
 
 # Topics whose traffic is not for us.

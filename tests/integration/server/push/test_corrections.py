@@ -1,15 +1,14 @@
 """An answer that turned out wrong before it left: what leaves is what was committed, on a real Postgres that fails."""
 
 from concurrent.futures import Future
-from dataclasses import replace
 
 import psycopg
 import pytest
 from structlog.testing import capture_logs
 from tenacity import stop_after_attempt
 
-from support.rows import ANDROID, IOS
-from support.served import AtOnce, request, rewrapped, trip
+from support.rows import ANDROID
+from support.served import request, rewrapped, trip
 from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
@@ -99,6 +98,7 @@ def in_two_workers(server, client, monkeypatch):
     sent = request(client, server, device)
     with monkeypatch.context() as patch:
         patch.setattr(follow_up, "_follow_up", lambda *_: None)
+        patch.setattr(server.context.answers, "do", lambda *_: None)
         server.handle(DISPATCH, sent)
     assert server.rows("SELECT state FROM deliveries") == [("posting",)]
     # The second worker looked before the first one committed.
@@ -106,24 +106,8 @@ def in_two_workers(server, client, monkeypatch):
     return rewrapped(sent, server)
 
 
-class Learning(AtOnce):
-    """While an answer is held back, another worker stores that the delivery failed."""
-
-    def __init__(self, server, failure):
-        super().__init__()
-        self.server, self.failure = server, failure
-
-    def do(self, *args):
-        self.server.rows(
-            "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
-            " lease_until = NULL RETURNING 1",
-            self.failure.label,
-        )
-        super().do(*args)
-
-
 @pytest.mark.parametrize(
-    ("failure", "outcome"),
+    "failed",
     [
         (Failure.TOKEN_UNREGISTERED, "NOT_REGISTERED"),
         (Failure.PAYLOAD_TOO_LARGE, "INTERNAL_ERROR"),
@@ -131,11 +115,20 @@ class Learning(AtOnce):
     ],
     ids=str,
 )
-def test_what_another_worker_learned_is_answered(server, client, in_two_workers, failure, outcome):
-    server.context.latencies.note([IOS], 0.5)
-    server.context = replace(server.context, later=Learning(server, failure))
+def test_what_another_worker_learned_is_answered(server, client, in_two_workers, monkeypatch, failed):
+    failure, outcome = failed
+    do = server.context.answers.do
+
+    def learn(*args):
+        do(*args)
+        server.rows(
+            "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
+            " lease_until = NULL RETURNING 1",
+            failure.label,
+        )
+
+    monkeypatch.setattr(server.context.answers, "do", learn)
     server.handle(DISPATCH, in_two_workers)
-    assert len(server.context.later.seconds) == 1
     assert server.outcomes(client) == [[outcome]]
     assert server.rows("SELECT succeeded FROM admitted_requests") == [("1" if outcome == "success" else "0",)]
 

@@ -48,7 +48,7 @@ def test_copies_are_answered_alike_and_pushed_once():
     assert request_answers(first) == request_answers(second) == [SUCCESS, WRONG_TOKEN, SUCCESS]
     assert (admitted_keys(first), admitted_keys(second)) == (delivery_keys(item()), [])
     assert second.effect == replace(first.effect, admissions=())  # so a post that fails corrects both
-    assert (second.reply, second.pushes) == (first.reply, first.pushes)
+    assert (second.reply, second.delivery_keys) == (first.reply, first.delivery_keys)
     assert (kinds(second), failures(second)) == (ANSWERED, [Failure.WRONG_TOKEN])
 
 

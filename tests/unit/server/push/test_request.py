@@ -35,7 +35,6 @@ from support.deciding import (
     request_facts,
     target,
 )
-from support.rows import IOS
 from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.events import EventKind, merge_alike, message_event
 from wakupush.model.failures import Answer, Failure
@@ -46,7 +45,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.notification import MOST_DATA_BYTES, data
 from wakupush.protocol.request import Filtered, parse_response
 from wakupush.server.engine.message import Part
-from wakupush.server.engine.outcome import Outcome, ReportedPush
+from wakupush.server.engine.outcome import Outcome
 from wakupush.server.push.decide import Admission, ExpiredRequest, decide
 
 SUCCESS, INTERNAL = None, Answer.INTERNAL_ERROR
@@ -80,7 +79,7 @@ def test_an_item_is_refused_filtered_or_admitted(item, preferences, reason):
     assert admitted_keys(outcome) == ([key] if key else [])
     assert outcome.effect.failures == (failure,)
     assert outcome.effect.delivery_keys == (key,)
-    assert outcome.pushes == (() if failure else (ReportedPush(IOS, key),))
+    assert outcome.delivery_keys == ({key} if key else set())
 
 
 @pytest.mark.parametrize("item", [WRONG_ITEM, LOST_ITEM, FILTERED_ITEM])

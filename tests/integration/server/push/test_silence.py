@@ -1,0 +1,221 @@
+"""Whom a user filters: an observer who sends many requests, and measures when the answers to them are published."""
+
+import random
+import time
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from support.rows import IOS
+from support.served import SHARD, prove, request, trip
+from wakupush.devnet.parts.processes import wait_until
+from wakupush.model.entries import Entry
+from wakupush.model.queues import DISPATCH
+from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.beat.answers import publish_overdue
+from wakupush.server.engine import follow_up, isolation
+from wakupush.server.engine.background import ANSWER_THREADS, Later
+from wakupush.server.engine.outbox import PUBLISH_CONNECTIONS, Outbox
+
+#: Seconds that a push takes, and that a slow node takes for an answer.
+POST_SECONDS = 0.06
+SLOW_SECONDS = 0.2
+#: Two samples that differ so much by chance once in so many times are said to differ.
+SIGNIFICANCE = 0.001
+PERMUTATIONS = 4000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WatchedOutbox(Outbox):
+    """Notes when each answer is published, on a node that takes so many seconds for it."""
+
+    seconds: float = 0.0
+    times: dict[str, float] = field(default_factory=dict)
+
+    def hand_over(self, sealed_answers):
+        begun = time.time()
+        for position, answer in enumerate(sealed_answers):
+            self.times[answer.trace_id] = begun + position // PUBLISH_CONNECTIONS * self.seconds
+        time.sleep(self.seconds)
+        return [None] * len(sealed_answers)
+
+
+@dataclass
+class Observer:
+    """Sends requests of two classes at random: to a chat that the receiver mutes, and to another one."""
+
+    server: object
+    client: PrivateKey
+    device: object
+    probes: int
+
+    def waits(self):
+        """Return the seconds from request to answer, of the muted and of the others."""
+        classes = [True, False] * self.probes
+        random.shuffle(classes)
+        sent = {}
+        for is_muted in classes:
+            message = request(self.client, self.server, self.device, chat_id=b"muted" if is_muted else b"chat")
+            time.sleep(random.uniform(0, 0.005))
+            entry = handle(self.server, message)
+            sent[entry.trace_id] = is_muted, entry.seen
+        times = self.server.context.outbox.times
+        wait_until(lambda: sent.keys() <= times.keys(), timeout=60, what="all answers")
+        return [
+            [times[name] - seen for name, (is_muted, seen) in sent.items() if is_muted is which]
+            for which in (True, False)
+        ]
+
+    def finds_difference(self):
+        """Return whether the classes differ, and still do when it looks again."""
+        return all(chance_of(*self.waits()) < SIGNIFICANCE for _ in range(2))
+
+
+def handle(server, message):
+    """Give a worker a message as a task of its own, and do not wait for what follows."""
+    entry = Entry(SHARD, message_hash(SHARD, message), time.time(), message)
+    isolation.handle(server.context, DISPATCH, [entry], alone=False)
+    return entry
+
+
+def chance_of(first, second):
+    """Return how likely two samples of one distribution differ as much, by a permutation test of two statistics."""
+    values, size = first + second, len(first)
+    ordered = sorted(values)
+    ranks = [bisect_right(ordered, value) for value in values]
+    measured = statistics(values, ranks, size)
+    above = [0, 0]
+    places = list(range(len(values)))
+    for _ in range(PERMUTATIONS):
+        random.shuffle(places)
+        drawn = statistics([values[place] for place in places], [ranks[place] for place in places], size)
+        for number, (by_chance, real) in enumerate(zip(drawn, measured, strict=True)):
+            above[number] += by_chance >= real
+    return min(1.0, 2 * (min(above) + 1) / (PERMUTATIONS + 1))
+
+
+def statistics(values, ranks, size):
+    """Return how far the first values are from the others: by their mean, and by their spread around the middle."""
+    middle = len(values) / 2
+    mean = abs(sum(values[:size]) / size - sum(values[size:]) / (len(values) - size))
+    spread = [abs(rank - middle) for rank in ranks]
+    return mean, abs(sum(spread[:size]) / size - sum(spread[size:]) / (len(values) - size))
+
+
+def breaker_open(server):
+    trip(server.context.breaker)
+
+
+def no_free_slot(server):
+    slots = server.context.posts.slots
+    assert slots.reserve(IOS, 1000) > 0
+
+
+def skewed_samples(server):
+    """A stranger's pushes to an own device fail at once, more often than others succeed."""
+    for _ in range(120):
+        handle(server, request(*server.stranger))
+
+
+def slow_node(server):
+    server.context = replace(server.context, outbox=replace(server.context.outbox, seconds=SLOW_SECONDS))
+
+
+STATES = [breaker_open, no_free_slot, skewed_samples, slow_node]
+
+
+@pytest.fixture
+def observer(open_server, client):
+    """An observer of a server that has delivered to its devices, and whose answers leave after the first step."""
+    server = open_server(
+        limits={"pushes_per_device_per_minute": 10**6}, gorush={"concurrency": 16}, breaker={"pause": 3600}
+    )
+    device = server.register(client, muted_chat_list=[b"muted"], device_token=f"slow-{1000 * POST_SECONDS:.0f}")
+    prove(client, server, device)
+    context = server.context
+    context.post_times.percentile = POST_SECONDS
+    watched = WatchedOutbox(context.pool, context.outbox.publisher)
+    stranger = PrivateKey.generate()
+    server.stranger = stranger, server, server.register(stranger, device_token="throttled")
+    server.context = replace(context, answers=Later(ANSWER_THREADS), outbox=watched)
+    yield Observer(server, client, device, 100)
+    server.context.followers.wait()
+    server.context.answers.close()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_times_of_answers_show_no_filter(observer, state):
+    state(observer.server)
+    assert not observer.finds_difference()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("state", STATES)
+def test_a_thousand_answers_show_no_filter(observer, state):
+    observer.probes = 1000
+    state(observer.server)
+    assert not observer.finds_difference()
+
+
+class OneThread:
+    """Answers to filtered requests have a thread of their own."""
+
+    def __init__(self, answers):
+        self.filtered, self.others = Later(), answers
+
+    def do(self, due, size, work, batch):
+        is_posted = any(answer.outcome.delivery_keys for answer in batch.answers)
+        (self.others if is_posted else self.filtered).do(due, size, work, batch)
+
+    def wait_until(self, due):
+        self.others.wait_until(due)
+
+    def close(self):
+        self.filtered.close()
+        self.others.close()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_observer_finds_a_difference(observer, monkeypatch, state):
+    """Answers leave when their post ends, those of filtered requests after a wait of others, and by one thread."""
+    observer.probes = 50
+    server = observer.server
+    state(server)
+    recent = [0.003 if state is skewed_samples else POST_SECONDS + random.uniform(0, 0.02) for _ in range(100)]
+
+    def leaves(engine, _, answers):
+        is_posted = any(answer.outcome.delivery_keys for answer in answers)
+        begins = engine.breaker.is_closed(IOS) and state is not no_free_slot
+        wait = (POST_SECONDS + 0.01 if begins else 0.0) if is_posted else random.choice(recent)
+        return time.monotonic() + wait
+
+    if state is slow_node:
+        server.context = replace(server.context, answers=OneThread(server.context.answers))
+    else:
+        monkeypatch.setattr(follow_up, "_leaves", leaves)
+    assert observer.finds_difference()
+
+
+def test_answers_wait_in_the_outbox(server, client, monkeypatch):
+    """Filtered or not: beat publishes them if their worker dies before their time."""
+    device = server.register(client, muted_chat_list=[b"muted"])
+    monkeypatch.setattr(server.context.answers, "end", list)
+    sent = [request(client, server, device, chat_id=chat) for chat in (b"muted", b"chat")]
+    server.handle(DISPATCH, *sent, request(client, server, device, access_token="wrong"))
+    assert server.outcomes(client) == []
+    assert server.rows("SELECT count(*) FROM answers") == [(3,)]
+    server.rows("UPDATE answers SET publish_at = now() RETURNING 1")
+    assert publish_overdue(server.context) == 3
+    assert sorted(server.outcomes(client)) == [["WRONG_TOKEN"], ["success"], ["success"]]
+
+
+def test_all_answers_of_a_task_leave_together(server, client, monkeypatch):
+    """An error that is known from the beginning, too."""
+    device, published, publish = server.register(client), [], Outbox.publish
+    monkeypatch.setattr(
+        Outbox, "publish", lambda outbox, answers: published.append(len(answers)) or publish(outbox, answers)
+    )
+    server.handle(DISPATCH, request(client, server, device), request(client, server, device, access_token="wrong"))
+    assert published == [2]
