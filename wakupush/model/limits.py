@@ -46,6 +46,8 @@ class Limit:
     key: str = ""
     #: At least 1.
     cost: int = 1
+    #: How many, by number, are let through within the time on average, whatever they cost.
+    floor: int = 0
     #: A limit of the same message: only what it lets through is counted for this one.
     after: Limit | None = None
 

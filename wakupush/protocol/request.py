@@ -54,7 +54,7 @@ class Item:
 class Request:
     """A request as it came."""
 
-    #: Chosen by the sender, of any length.
+    #: Chosen by the sender, up to `ECHO_BYTES`.
     message_id: bytes
     items: tuple[Item, ...]
     #: Whether there were more items than allowed; then `items` are the first ones.
@@ -83,6 +83,9 @@ class RequestResponse:
 #: A request with too many items is answered for the first ones if it has at most this many times as many as are
 #: looked at. One with more is answered by silence.
 _TIMES_ANSWERED: Final = 8
+#: Bytes of a message id, and of what an answer repeats of an item, at most. Clients send 32 bytes of an id, 64 of a key
+#: hash, and a uuid.
+ECHO_BYTES: Final = 128
 
 
 def encode_request(request: Request) -> bytes:
@@ -111,8 +114,8 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
         most_items: how many of them are parsed.
 
     Raises:
-        Refused: INNER_MALFORMED, MESSAGE_ID_MISSING, or REQUEST_LIMIT if there are so many items that not even the
-            first ones are read.
+        Refused: INNER_MALFORMED, also for a message id that is too long, MESSAGE_ID_MISSING, or REQUEST_LIMIT if there
+            are so many items that not even the first ones are read.
     """
     message = wire.parse(
         PushNotificationRequest,
@@ -123,6 +126,8 @@ def parse_request(inner: bytes, *, most_items: int) -> Request:
     )
     if not message.message_id:
         raise Refused(Failure.MESSAGE_ID_MISSING)
+    if len(message.message_id) > ECHO_BYTES:
+        raise Refused(Failure.INNER_MALFORMED)
     return Request(
         message.message_id,
         tuple(
@@ -195,7 +200,7 @@ def delivery_key(message_id: bytes, item: Item) -> bytes:
 
 
 def encode_response(request: Request, failures: Sequence[Failure | None]) -> bytes:
-    """Return the PushNotificationResponse with a report for each item.
+    """Return the PushNotificationResponse with a report for each item; a name that no user has is cut.
 
     Args:
         failures: the failure to report for each item, None for success.
@@ -203,7 +208,9 @@ def encode_response(request: Request, failures: Sequence[Failure | None]) -> byt
     reports = []
     for item, failure in zip(request.items, failures, strict=True):
         report = PushNotificationReport(
-            success=failure is None, public_key=item.key_hash, installation_id=item.installation_id
+            success=failure is None,
+            public_key=item.key_hash[:ECHO_BYTES],
+            installation_id=item.installation_id[:ECHO_BYTES],
         )
         if failure is not None:
             report.error = failure.answer.value.report or PushNotificationReport.INTERNAL_ERROR

@@ -19,16 +19,17 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: The chance to be let through is capacity divided by demand. It is above 0, however much others ask for, and 1 while
 #: all that is asked for fits. The demand is that of this window, and of the part of the last window that is within the
 #: time of the limit. The capacity is shared twice, by cost and by heads, and the larger share counts: a client that
-#: asks for much takes nothing from those that ask for little. So on average at most twice the limit is let through.
+#: asks for much takes nothing from those that ask for little. So on average at most twice the limit is let through,
+#: and what its floor adds, which counts by heads alone.
 #: Once, while a flood begins, it is more: by the logarithm of the factor by which the flood exceeds the limit.
 #:
 #: KEYS: for each limit the counters of this window and of the last one. ARGV: JSON; for each limit its capacity, its
-#: cost, the seconds until its counters expire, the share of the last window that counts, a random number of [0, 1), and
-#: the place of the limit that it comes after, 0 for none.
+#: cost, the seconds until its counters expire, the share of the last window that counts, a random number of [0, 1), the
+#: place of the limit that it comes after, 0 for none, and its floor.
 _ASK: Final = """
 local verdicts = {}
 for place, limit in ipairs(cjson.decode(ARGV[1])) do
-    local most, cost, seconds, share, draw, after = unpack(limit)
+    local most, cost, seconds, share, draw, after, floor = unpack(limit)
     verdicts[place] = -1
     if after == 0 or verdicts[after] == 1 then
         local now, before = KEYS[2 * place - 1], redis.call("HMGET", KEYS[2 * place], "number", "cost")
@@ -36,7 +37,7 @@ for place, limit in ipairs(cjson.decode(ARGV[1])) do
         if number == 1 then redis.call("EXPIRE", now, seconds) end
         local heads = number + share * tonumber(before[1] or 0)
         local demand = redis.call("HINCRBY", now, "cost", cost) + share * tonumber(before[2] or 0)
-        verdicts[place] = draw < math.max(most / demand, most / (heads * cost)) and 1 or 0
+        verdicts[place] = draw < math.max(most / demand, most / (heads * cost), floor / heads) and 1 or 0
     end
 end
 return verdicts
@@ -69,13 +70,13 @@ class Limiter:
         now = self._now()
         places = {limit.id: place for place, limit in enumerate(limits, 1)}
         keys: list[str] = []
-        values: list[tuple[int, int, int, float, float, int]] = []
+        values: list[tuple[int, int, int, float, float, int, int]] = []
         for limit in limits:
             window, elapsed = divmod(now, limit.seconds)
             name = f"wakupush:limit:{limit.name}:{limit.key}"
             keys += (f"{name}:{int(window)}", f"{name}:{int(window) - 1}")
             share, after = 1 - elapsed / limit.seconds, places[limit.after.id] if limit.after else 0
-            values.append((limit.most, limit.cost, 2 * limit.seconds, share, self._draw(), after))
+            values.append((limit.most, limit.cost, 2 * limit.seconds, share, self._draw(), after, limit.floor))
         try:
             # Not EVALSHA: after a failover the new primary would not know the script's hash.
             answers = cast("list[int]", self._redis.eval(_ASK, len(keys), *keys, json.dumps(values)))

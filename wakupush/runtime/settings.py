@@ -347,10 +347,11 @@ class WorkerSettings(Group):
     """Celery workers."""
 
     answer_within: Seconds = 1.5
-    """The answer to a push request leaves within so many seconds after ingest saw the request."""
+    """The answer to a push request leaves within so many seconds after ingest saw the request, earlier if pushes take
+    less: 0.25, 0.5 or 1 s."""
     repeat_answers_after: Annotated[float, Field(ge=0, le=3), _FROM_DURATION] = 1.2
-    """Seconds after which the server publishes answers to queries and push requests once more, for light clients whose
-    subscription was late; 0: never."""
+    """Seconds after which the server publishes answers of one part to queries and push requests once more, the same
+    ciphertext, for light clients whose subscription was late; 0: never."""
     key_derivation_share: Annotated[float, Field(gt=0, le=1)] = 0.2
     """Largest share of a core that a beat process spends on keys of query topics (12-25 ms each): 0.2 is enough for
     ten new users a second."""
@@ -432,11 +433,13 @@ class LimitSettings(Group):
     """Most notifications a minute for one device; a busy group chat brings one a second. Further ones become one a
     minute without content."""
     answer_bytes_per_user_per_minute: Count = 8_000_000
-    """Most bytes of answers about one user a minute; further queries wait. A user with 1,000 contacts on five devices,
-    all of whom ask within the same hour, needs 6 million."""
+    """Most bytes of answers about one user a minute, each as often as it leaves, without those of up to 10 kB; further
+    queries wait, but for five a minute. A user with 1,000 contacts on five devices, all of whom ask within the same
+    hour, needs 6 million."""
     answer_bytes_per_minute: Count = 150_000_000
-    """Most bytes of all answers to queries a minute, about what two shards carry; further queries wait. 100,000 users
-    with 100 contacts and two devices each, who all ask every day, need 100 million."""
+    """Most bytes of all answers to queries a minute, each as often as it leaves, about what two shards carry; further
+    queries wait. 100,000 users with 100 contacts and two devices each, who all ask every day for all of them at once,
+    need 100 million."""
 
 
 class RetentionSettings(Group):

@@ -31,8 +31,8 @@ def redis(redis_server):
         yield redis
 
 
-def limit(key="", *, most=3, cost=1, name="name", after=None):
-    return Limit(name, most, MINUTE, next(numbers).to_bytes(32, "big"), key=key, cost=cost, after=after)
+def limit(key="", *, most=3, cost=1, name="name", after=None, floor=0):
+    return Limit(name, most, MINUTE, next(numbers).to_bytes(32, "big"), key=key, cost=cost, after=after, floor=floor)
 
 
 def limits(*keys, **fields):
@@ -225,4 +225,17 @@ def test_a_redis_without_an_answer_limits_nothing(redis, redis_server):
     assert [(log["event"], log["limit"], log["error"]) for log in logs] == [
         ("limit_not_checked", "name", "TimeoutError"),
         ("limit_not_checked", "other", "TimeoutError"),
+    ]
+
+
+def test_a_floor_counts_by_number_whatever_the_cost(redis):
+    """Of ten that are all too large, as many as the floor says pass on average; below it all do."""
+    draws = itertools.chain(itertools.repeat(ALMOST_ONE, 4), itertools.cycle([0.39, 0.41]))
+    limiter = Limiter(redis, draw=draws.__next__, now=lambda: 600.0)
+    verdicts = [limiter.ask([limit("user", most=10, cost=10_000, floor=4)])[0] for _ in range(11)]
+    assert verdicts[:4] == [True] * 4
+    # The tenth has a chance of 4 in 10, the eleventh of 4 in 11.
+    assert verdicts[8:] == [True, False, False]
+    assert Limiter(redis, draw=lambda: 0.33, now=lambda: 600.0).ask([limit("user", most=10, cost=10_000, floor=4)]) == [
+        True
     ]

@@ -140,8 +140,12 @@ def test_items_of_type_0_are_passed_over():
         (PushNotificationRequest(requests=[push(1)]).SerializeToString(), Failure.MESSAGE_ID_MISSING),
         (b"\xff", Failure.INNER_MALFORMED),
         (b"\x0a\x03\x0a\x01\xff\x12\x01i", Failure.INNER_MALFORMED),
+        (
+            PushNotificationRequest(requests=[push(1)], message_id=bytes(129)).SerializeToString(),
+            Failure.INNER_MALFORMED,
+        ),
     ],
-    ids=["empty", "no_message_id", "no_protobuf", "text_no_utf8"],
+    ids=["empty", "no_message_id", "no_protobuf", "text_no_utf8", "long_message_id"],
 )
 def test_request_without_answer(inner, failure):
     with pytest.raises(Refused) as refused:
@@ -169,6 +173,20 @@ def test_report(failure):
         PushNotificationReport(success=True, **whom | {"public_key": b"x" * 64}),
     ]
     assert response.message_id == b"id"
+
+
+def test_an_answer_repeats_a_bounded_part_of_a_request():
+    """What no client sends: the answer to it would have no bound but that of the request."""
+    sent = PushNotificationRequest(
+        requests=[PushNotification(type=1, public_key=bytes(99_999), installation_id="i" * 99_999)] * 200,
+        message_id=bytes(128),
+    )
+    asked = request.parse_request(sent.SerializeToString(), most_items=200)
+    answer = request.encode_response(asked, [Failure.NOT_REGISTERED] * 200)
+    assert len(answer) < 200 * 300
+    response = PushNotificationResponse.FromString(answer)
+    assert response.message_id == bytes(128)
+    assert {(report.public_key, report.installation_id) for report in response.reports} == {(bytes(128), "i" * 128)}
 
 
 def test_a_report_for_every_item():

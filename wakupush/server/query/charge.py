@@ -5,16 +5,23 @@ from typing import Final
 
 from wakupush.model.entries import Entry
 from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit, Verdicts
+from wakupush.runtime.settings import Settings
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.query.read import OpenedQuery
 
 #: Bytes of the devices of users that one answer tells of, at most: it is sent in segments of 150 kB.
 ANSWER_BYTES: Final = 4_000_000
+#: Bytes that an answer tells of a user, up to which it is not counted for the user.
+SMALL_BYTES: Final = 10_000
+#: Answers about a user a minute that chance lets through whatever their size.
+USER_FLOOR: Final = 5
 
 
 def charge(messages: Sequence[Message], sizes: Mapping[bytes, int], context: Context) -> Iterator[Limit]:
-    """Yield the limits of queries, each with the bytes of its answer; what is too large costs nothing.
+    """Yield the limits of queries, each with the bytes that leave for its answer; what is too large costs nothing.
+
+    A user is charged only for what the limit of all answers lets through.
 
     Args:
         sizes: bytes of what an answer tells of each user, by key hash.
@@ -25,12 +32,23 @@ def charge(messages: Sequence[Message], sizes: Mapping[bytes, int], context: Con
         if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
             continue
         if size := answer_size(query, sizes):
-            yield Limit(ANSWERS, limits.answer_bytes_per_minute, MINUTE, message.entry.hash, cost=size)
+            times = _times_published(size, context.settings)
+            most, envelope = limits.answer_bytes_per_minute, message.entry.hash
+            answer = Limit(ANSWERS, most, MINUTE, envelope, cost=times * size)
+            yield answer
             for position, key_hash in enumerate(query.key_hashes):
-                if cost := sizes.get(key_hash):
-                    user = context.identity.pseudonym(key_hash).hex()
-                    most = limits.answer_bytes_per_user_per_minute
-                    yield Limit(USER_ANSWERS, most, MINUTE, message.entry.hash, position, user, cost)
+                if (user_size := sizes.get(key_hash, 0)) > SMALL_BYTES:
+                    yield Limit(
+                        USER_ANSWERS,
+                        limits.answer_bytes_per_user_per_minute,
+                        MINUTE,
+                        envelope,
+                        position,
+                        context.identity.pseudonym(key_hash).hex(),
+                        times * user_size,
+                        USER_FLOOR,
+                        after=answer,
+                    )
 
 
 def is_allowed(entry: Entry, query: OpenedQuery, verdicts: Verdicts) -> bool:
@@ -43,6 +61,11 @@ def is_allowed(entry: Entry, query: OpenedQuery, verdicts: Verdicts) -> bool:
 def answer_size(query: OpenedQuery, sizes: Mapping[bytes, int]) -> int:
     """Return the bytes that the answer to a query tells of all its users."""
     return sum(sizes.get(key_hash, 0) for key_hash in query.key_hashes)
+
+
+def _times_published(size: int, settings: Settings) -> int:
+    """Return how often an answer leaves: twice if it may be of one part, see `WorkerSettings.repeat_answers_after`."""
+    return 2 if settings.worker.repeat_answers_after and size < settings.waku.max_message_bytes else 1
 
 
 def is_too_large(query: OpenedQuery, sizes: Mapping[bytes, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from support.deciding import CountingLimiter, entry
 from wakupush.model.limits import MINUTE, Limit
+from wakupush.server.engine import limits
 from wakupush.server.engine.limits import TaskLimits
 
 
@@ -21,7 +22,7 @@ def test_each_limit_is_asked_once():
         assert allows(task_limits.ask([first, second]), first, second) == [True, False]
     verdicts = task_limits.ask(iter([first, third]))
     assert allows(verdicts, first, second, third) == [True, False, True]
-    assert [limits for limits in limiter.calls if limits] == [[first, second], [third]]
+    assert [call for call in limiter.calls if call] == [[first, second], [third]]
 
 
 def test_one_call_counts_what_passed_another_limit():
@@ -47,3 +48,19 @@ def test_an_earlier_verdict_decides_what_comes_after():
 
 def test_unasked_limits_let_through():
     assert allows(TaskLimits(CountingLimiter()).ask([]), limit("name")) == [True]
+
+
+def test_redis_is_asked_for_a_bounded_number_at_once(monkeypatch):
+    monkeypatch.setattr(limits, "ASKED_AT_ONCE", 3)
+    limiter = CountingLimiter()
+    first = limit("first", most=1)
+    asked = [
+        first,
+        limit("second", after=first),
+        held_back := limit("first", 2, most=1),
+        *(limit("second", number, after=held_back) for number in range(2, 6)),
+        *(limit("second", number, after=first) for number in range(6, 9)),
+    ]
+    verdicts = TaskLimits(limiter).ask(asked)
+    assert allows(verdicts, *asked) == [True, True, False, *[False] * 4, *[True] * 3]
+    assert [len(call) for call in limiter.calls] == [3, 3], "what is held back anyway is not asked"

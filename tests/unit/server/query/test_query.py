@@ -27,9 +27,10 @@ from wakupush.model.queues import QUERY
 from wakupush.model.registrations import QueriedDevice
 from wakupush.protocol.application import Type
 from wakupush.protocol.query import parse_response
+from wakupush.runtime.settings import WorkerSettings
 from wakupush.server.engine.message import Deferred, Part
 from wakupush.server.engine.outcome import Outcome
-from wakupush.server.query.charge import ANSWER_BYTES, charge
+from wakupush.server.query.charge import ANSWER_BYTES, SMALL_BYTES, USER_FLOOR, charge
 from wakupush.server.query.decide import decide
 from wakupush.server.query.lookup import QueriedUsers
 
@@ -129,12 +130,31 @@ def test_an_answer_is_counted_for_each_user_and_in_all():
     """Whatever a stranger chooses, the sender's key, the topic or the shard, it is counted for the same."""
     alice, bob = (IDENTITY.pseudonym(key_hash).hex() for key_hash in (ALICE_HASH, BOB_HASH))
     limits = {"answer_bytes_per_user_per_minute": 7, "answer_bytes_per_minute": 8}
+    sizes = {ALICE_HASH: 300_000, BOB_HASH: 500_000}
     for topic, sender in (("one", CAROL), ("another", BOB)):
-        assert limits_of(query(ALICE, CAROL, BOB, sender=sender), SIZES, limits=limits, topic=topic) == [
-            Limit(ANSWERS, 8, MINUTE, entry(1).hash, cost=5_300),
-            Limit(USER_ANSWERS, 7, MINUTE, entry(1).hash, 0, alice, 300),
-            Limit(USER_ANSWERS, 7, MINUTE, entry(1).hash, 2, bob, 5_000),
+        total = Limit(ANSWERS, 8, MINUTE, entry(1).hash, cost=800_000)
+        assert limits_of(query(ALICE, CAROL, BOB, sender=sender), sizes, limits=limits, topic=topic) == [
+            total,
+            Limit(USER_ANSWERS, 7, MINUTE, entry(1).hash, 0, alice, 300_000, USER_FLOOR, total),
+            Limit(USER_ANSWERS, 7, MINUTE, entry(1).hash, 2, bob, 500_000, USER_FLOOR, total),
         ]
+
+
+def test_a_small_answer_is_not_counted_for_its_user():
+    """A query asks for up to 1,000 users, and all that a task counts takes time of Redis."""
+    sizes = {ALICE_HASH: SMALL_BYTES, BOB_HASH: SMALL_BYTES + 1}
+    counted = [limit.position for limit in limits_of(query(ALICE, BOB), sizes) if limit.name == USER_ANSWERS]
+    assert counted == [1]
+
+
+@pytest.mark.parametrize(
+    ("size", "repeat_after", "times"), [(100_000, 1.2, 2), (150_000, 1.2, 1), (100_000, 0, 1), (3_000_000, 1.2, 1)]
+)
+def test_an_answer_is_counted_as_often_as_it_leaves(size, repeat_after, times):
+    """An answer of several parts is not repeated."""
+    settings = context(QUERY).settings.model_copy(update={"worker": WorkerSettings(repeat_answers_after=repeat_after)})
+    limits = charge(messages(query(ALICE)), {ALICE_HASH: size}, context(QUERY, settings=settings))
+    assert [limit.cost for limit in limits] == [times * size] * 2
 
 
 def test_an_empty_answer_is_not_counted():
@@ -142,7 +162,9 @@ def test_an_empty_answer_is_not_counted():
 
 
 @pytest.mark.parametrize(
-    "limit", limits_of(query(ALICE, BOB), SIZES), ids=lambda limit: f"{limit.name}-{limit.position}"
+    "limit",
+    limits_of(query(ALICE, BOB), {ALICE_HASH: 20_000, BOB_HASH: 30_000}),
+    ids=lambda limit: f"{limit.name}-{limit.position}",
 )
 def test_each_limit_defers_a_query(limit):
     outcome = decide_query(query(ALICE, BOB), verdicts=hold_back(limit))
@@ -152,7 +174,7 @@ def test_each_limit_defers_a_query(limit):
 def test_too_large_answers_are_silent_and_not_counted():
     """They would not be answered later either."""
     largest = {ALICE_HASH: ANSWER_BYTES - 1, BOB_HASH: 1}
-    assert len(limits_of(query(ALICE, BOB), largest)) == 3
+    assert len(limits_of(query(ALICE, BOB), largest)) == 2
     sizes = largest | {BOB_HASH: 2}
     assert limits_of(query(ALICE, BOB), sizes) == []
     held_back = hold_back(Limit(ANSWERS, 1, MINUTE, entry(1).hash))
