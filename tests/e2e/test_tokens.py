@@ -19,7 +19,7 @@ def stack(start_stack):
         settings={
             "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2",
             "WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "2",
-            "WAKUPUSH_WORKER__ANSWER_WITHIN": "10",  # a busy machine must not turn a corrected answer into a success
+            "WAKUPUSH_WORKER__ANSWER_WITHIN": "5",  # a busy machine must not turn a corrected answer into a success
         }
     )
 

@@ -74,7 +74,7 @@ class Attempted:
     outcomes: list[Failure | None] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
     failed: Failed = field(default_factory=dict)
-    #: Postings that gorush refused together: none was taken or stored, and each is to be posted alone.
+    #: Postings that gorush refused together: none was taken or stored, and they are to be posted in smaller posts.
     refused: list[Posting] = field(default_factory=list)
 
 

@@ -25,6 +25,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Posts that hold all slots of a platform longer than this are a fault of the route. Full slots alone are none: a burst
 #: that is posted one by one fills them while every post is quick.
 HANG_SECONDS: Final = 5.0
+#: By how many more posts may be refused than get through, for those that are refused to be halved.
+MOST_REFUSALS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,16 @@ class Posts:
     ) -> Failed:
         """Make posts one after another, while the breaker lets them and their leases cover one more.
 
-        If one is refused as a whole, each of its deliveries is posted alone, so that one bad notification fails alone.
+        If one is refused as a whole, its halves are posted, down to single deliveries, so that a bad notification fails
+        alone. If few get through, the others are posted one by one at once.
 
         An error in our own code ends this, too. It is logged here, because no caller may be waiting. The post that it
         met comes back as unknown when its lease ends; the posts after it were not made.
         """
         failed: Failed = {}
         remaining, is_first, was_refused = deque(posts), True, False
+        #: Posts that were refused, more than got through.
+        refusals = 0
         while remaining:
             if time.monotonic() > work.until or not (is_first or self.breaker.is_closed(app_platform)):
                 if probe and is_first:
@@ -105,7 +110,9 @@ class Posts:
             if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:
                 self.caution.note_refused(post[0], time.monotonic())
             was_refused = was_refused or bool(result.refused)
-            remaining.extendleft([posting] for posting in reversed(result.refused))
+            refusals += 1 if result.refused or Failure.GORUSH_REFUSED in result.outcomes else -1
+            size = -(-len(result.refused) // 2) if refusals <= MOST_REFUSALS else 1
+            remaining.extendleft(reversed([*_in_posts(result.refused, size)]))
             self.breaker.note(app_platform, result.routes, probe=probe)
             failed |= result.failed
         if remaining:
@@ -114,6 +121,10 @@ class Posts:
                 self.caution.note(app_platform, [Failure.GORUSH_REFUSED], time.monotonic())
             work.put_back(_flat(remaining))
         return failed
+
+
+def _in_posts(postings: list[Posting], size: int) -> Iterable[list[Posting]]:
+    return (postings[start : start + size] for start in range(0, len(postings), size or 1))
 
 
 def _flat(posts: Iterable[list[Posting]]) -> list[Posting]:

@@ -83,7 +83,9 @@ def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, mon
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_one_bad_notification_never_takes_its_neighbours_along(server, gorush, status):
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
-    fault(gorush, kind="status", status=status, times=2)  # the post of all, and the first of those by itself
+    fault(
+        gorush, kind="status", status=status, times=3
+    )  # the post of all, its first half, and of that the first by itself
     server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
     assert sorted(server.outcomes(*contents)) == [["INTERNAL_ERROR"]] + [["success"]] * 3
     assert sorted(server.rows("SELECT state, failure, attempt FROM deliveries")) == [
@@ -100,7 +102,8 @@ def test_a_device_whose_notification_spoils_a_post_does_so_once(server):
     for _ in range(2):
         server.handle(DISPATCH, *(request(client, server, content) for client, content in contents.items()))
     sizes = dict(server.rows("SELECT batch_size, count(*) FROM delivery_history WHERE kind = 'attempt' GROUP BY 1"))
-    assert sizes == {1: 4 + 1, 3: 3}
+    # First the half without it, and those of the other half; then it alone beside the others.
+    assert sizes == {2: 2, 1: 2 + 1, 3: 3}
 
 
 def test_single_posts_after_a_refusal_keep_to_the_lease(server, gorush, monkeypatch):

@@ -1,7 +1,9 @@
 """How notifications are grouped into posts."""
 
+import math
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +14,9 @@ from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Installation, Target
 from wakupush.server.delivery import caution as module
 from wakupush.server.delivery.caution import Caution
-from wakupush.server.delivery.posting import Posting
+from wakupush.server.delivery.posting import Attempted, Posting, Work
+from wakupush.server.delivery.posts import Posts
+from wakupush.server.delivery.slots import Slots
 
 APPS = [AppPlatform(app, platform) for app in ("", "nightly") for platform in Platform]
 IOS, ANDROID = APPS[:2]
@@ -110,3 +114,44 @@ def test_the_latest_spoilers_are_remembered(monkeypatch):
     for refused in (first, second, first, third):
         caution.note_refused(refused, 0.0)
     assert caution.split([first, second, third], 50, 1.0) == {IOS: [[second], [first], [third]]}
+
+
+class ClosedBreaker:
+    def take_probes(self, *_):
+        return None
+
+    def is_closed(self, _):
+        return True
+
+    def note(self, *_, **__):
+        """Take note of nothing."""
+
+
+@pytest.mark.parametrize(
+    ("spoiling", "most_posts"),
+    [((), 1), ((7,), 15), ((0,), 15), ((99,), 15), (range(0, 100, 20), 60), (range(100), 111)],
+    ids=["none", "one", "first", "last", "one_in_20", "all"],
+)
+def test_few_posts_find_what_gorush_refuses(spoiling, most_posts):
+    """It refuses the whole post. Each notification that spoils none gets through, each that does fails alone."""
+    slots, sizes, alone, delivered = Slots([IOS], 1), [], [], []
+
+    def attempt(post, _):
+        sizes.append(len(post))
+        numbers = [int.from_bytes(posting.delivery.delivery_key, "big") for posting in post]
+        if not set(numbers).isdisjoint(spoiling):
+            if len(post) > 1:
+                return Attempted(refused=post)
+            alone.extend(numbers)
+            return Attempted(outcomes=[Failure.GORUSH_REFUSED])
+        delivered.extend(numbers)
+        return Attempted(outcomes=[None] * len(post))
+
+    work = Work(attempt, lambda postings: pytest.fail(f"{len(postings)} are put back"), 100, math.inf)
+    posts = Posts(slots, ClosedBreaker(), Caution())
+    [future] = posts.start([make(number, IOS) for number in range(100)], work, scheduled=False)
+    assert future.result() == {}
+    slots.close()
+    assert sorted(alone) == sorted(spoiling)
+    assert sorted(delivered) == sorted(set(range(100)) - set(spoiling))
+    assert len(sizes) <= most_posts
