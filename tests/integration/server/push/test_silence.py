@@ -24,7 +24,7 @@ POST_SECONDS = 0.06
 SLOW_SECONDS = 0.2
 #: Two samples that differ so much by chance once in so many times are said to differ.
 SIGNIFICANCE = 0.001
-PERMUTATIONS = 4000
+PERMUTATIONS = 2500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,27 +81,25 @@ def handle(server, message):
 
 
 def chance_of(first, second):
-    """Return how likely two samples of one distribution differ as much, by a permutation test of two statistics."""
-    values, size = first + second, len(first)
-    ordered = sorted(values)
-    ranks = [bisect_right(ordered, value) for value in values]
-    measured = statistics(values, ranks, size)
+    """Return how likely two samples of one distribution differ as much, by a permutation test of two statistics.
+
+    These are their means, and their mean distances from the middle in the order of all.
+    """
+    waits, size, others = first + second, len(first), len(second)
+    ordered = sorted(waits)
+    distances = [abs(bisect_right(ordered, wait) - len(waits) / 2) for wait in waits]
+
+    def differences(places):
+        """Return how far the means of the values at these places are from those of the others."""
+        sums = [(sum(map(values.__getitem__, places)), sum(values)) for values in (waits, distances)]
+        return [abs(part / size - (whole - part) / others) for part, whole in sums]
+
+    measured = differences(range(size))
     above = [0, 0]
-    places = list(range(len(values)))
     for _ in range(PERMUTATIONS):
-        random.shuffle(places)
-        drawn = statistics([values[place] for place in places], [ranks[place] for place in places], size)
-        for number, (by_chance, real) in enumerate(zip(drawn, measured, strict=True)):
-            above[number] += by_chance >= real
+        by_chance = differences(random.sample(range(len(waits)), size))
+        above = [count + (value >= real) for count, value, real in zip(above, by_chance, measured, strict=True)]
     return min(1.0, 2 * (min(above) + 1) / (PERMUTATIONS + 1))
-
-
-def statistics(values, ranks, size):
-    """Return how far the first values are from the others: by their mean, and by their spread around the middle."""
-    middle = len(values) / 2
-    mean = abs(sum(values[:size]) / size - sum(values[size:]) / (len(values) - size))
-    spread = [abs(rank - middle) for rank in ranks]
-    return mean, abs(sum(spread[:size]) / size - sum(spread[size:]) / (len(values) - size))
 
 
 def breaker_open(server):
