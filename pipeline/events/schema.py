@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 #: The schema version of the events in Postgres that `pipeline.events.export` understands.
-EVENT_VERSION: Final = 3
+EVENT_VERSION: Final = 4
 
 EVENTS: Final = StructType(
     [

@@ -71,8 +71,8 @@ def no_second_look() -> None:
 def no_outcome_events() -> None:
     """Of some deliveries the event of their end is lost."""
 
-    def add(connection, new_events):
-        _add_events(connection, [it for it in new_events if it.kind != "delivered" or it.trace_id[0] != "0"])
+    def add(connection, new_events, identity):
+        _add_events(connection, [it for it in new_events if it.kind != "delivered" or it.trace_id[0] != "0"], identity)
 
     _replace(events, "add", add)
 

@@ -24,6 +24,7 @@ from chaos.stack import ChaosStack
 from support.stored import contents
 from wakupush.devnet.demo.conversation import OpenedReply, open_reply
 from wakupush.devnet.demo.stack import Stack
+from wakupush.model.events import period_of
 from wakupush.model.queues import QUEUES
 from wakupush.model.registrations import Installation
 from wakupush.model.waku_message import WakuMessage
@@ -39,7 +40,7 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.connections.redis import open_redis
-from wakupush.runtime.settings import RedisSettings
+from wakupush.runtime.settings import PipelineSettings, RedisSettings
 from wakupush.waku.codec import decode_message
 
 #: The share of its time that a process has to wait for a processor where the machine is at fault.
@@ -121,10 +122,11 @@ def pushes(stack: Stack) -> tuple[Pushed, ...]:
     )
 
 
-def events(connection: Connection, since: float = 0.0) -> tuple[Happened, ...]:
+def events(stack: Stack, connection: Connection, sent: tuple[Sent, ...], since: float = 0.0) -> tuple[Happened, ...]:
     """Return the delivery events from a time on (seconds since the epoch), in the order of their commits.
 
-    Their times are those of the commits where Postgres keeps them; else the workers' clocks count.
+    What was sent is named by its own trace ids. The times are those of the commits where Postgres keeps them; else the
+    workers' clocks count.
     """
     tracks = connection.execute("SHOW track_commit_timestamp").fetchone() == ("on",)
     time_ = "coalesce(pg_xact_commit_timestamp(transaction_id::xid), time)" if tracks else "time"
@@ -135,18 +137,22 @@ def events(connection: Connection, since: float = 0.0) -> tuple[Happened, ...]:
         [since],
     )
     names = ("kind", "trace_id", "at", "failure", "attempt", "installation", "count", "pid")
-    return tuple(Happened(**dict(zip(names, row, strict=True))) for row in rows)
+    identity = Identity.of(stack.key)
+    trace_ids = {identity.event_trace_id(each.trace_id): each.trace_id for each in sent}
+    happened = (Happened(**dict(zip(names, row, strict=True))) for row in rows)
+    return tuple(replace(each, trace_id=trace_ids.get(each.trace_id or "", each.trace_id)) for each in happened)
 
 
 def pseudonyms(stack: Stack, sent: tuple[Sent, ...]) -> dict[DeviceId, str]:
     """Return the pseudonyms of the devices that were notified."""
     identity = Identity.of(stack.key)
     devices = {DeviceId(item.key_hash, item.installation_id) for each in sent for item in each.items}
+    period = period_of(max((each.at for each in sent), default=0.0), PipelineSettings().pseudonym_days)
+    installations = {
+        device: identity.installation(bytes.fromhex(device.key_hash), device.installation_id) for device in devices
+    }
     return {
-        device: identity.pseudonyms(identity.installation(bytes.fromhex(device.key_hash), device.installation_id))[
-            1
-        ].hex()
-        for device in devices
+        device: identity.pseudonyms(installation, period)[1].hex() for device, installation in installations.items()
     }
 
 

@@ -112,7 +112,7 @@ class Traffic:
                 sent=sent,
                 answers=collect.answers(stack, collect.relayed(self._node_url) if relayed is None else relayed, sent),
                 pushes=collect.pushes(stack),
-                events=collect.events(connection),
+                events=collect.events(stack, connection, sent),
                 pseudonyms=collect.pseudonyms(stack, sent),
                 registrations=collect.registrations(stack, connection, sent),
                 deliveries=collect.deliveries(connection),

@@ -19,6 +19,7 @@ from wakupush.devnet.parts.processes import Process, answers_http, free_port, wa
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.redis import watched
@@ -72,8 +73,11 @@ class Client:
 
     def kinds(self):
         """Return how often each event was recorded for what was sent."""
+        identity = Identity.of(self.stack.key)
         query = "SELECT kind, count(*) FROM delivery_history WHERE trace_id = ANY (%s) GROUP BY kind"
-        return dict(self.connection.execute(query, [[each[:8].hex() for each in self.sent]]).fetchall())
+        return dict(
+            self.connection.execute(query, [[identity.event_trace_id(each[:8].hex()) for each in self.sent]]).fetchall()
+        )
 
     def pushes(self):
         """Return how often gorush was asked to push to this client's device."""

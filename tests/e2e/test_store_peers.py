@@ -10,6 +10,7 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
 from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
@@ -45,7 +46,9 @@ def test_registration_of_an_outage_comes_from_a_store_peer(peer, start_stack):
             lambda: stack.is_handled(connection, digest, sent.content_topic), timeout=120, what="it is registered"
         )
         query = "SELECT kind FROM delivery_history WHERE trace_id = %s"
-        kinds = {kind for (kind,) in connection.execute(query, [digest[:8].hex()])}
+        kinds = {
+            kind for (kind,) in connection.execute(query, [Identity.of(stack.key).event_trace_id(digest[:8].hex())])
+        }
     assert "registered" in kinds
     watermark = "wakupush_reconcile_watermark_timestamp_seconds"
     assert metric(stack.reconcile_url, watermark, store=f"127.0.0.1:{port}", walk="registration")

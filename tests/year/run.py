@@ -172,7 +172,7 @@ class Year:
                 sent=tuple(messages.sent),
                 answers=tuple(messages.answers),
                 pushes=tuple(push for push in messages.pushes if push.delivery_key in asked),
-                events=collect.events(connection, since - 1),
+                events=collect.events(self._stack, connection, tuple(messages.sent), since - 1),
                 pseudonyms=collect.pseudonyms(self._stack, tuple(messages.sent)),
                 ledger=collect.handled(connection),
                 quarantined=collect.quarantined(connection),

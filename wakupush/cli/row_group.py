@@ -48,8 +48,8 @@ class TracedRow(Protocol):
     """The fields of every row."""
 
     @property
-    def trace_id(self) -> str:
-        """The name of its message in logs and events."""
+    def trace_id(self) -> str | None:
+        """The name of its message in logs, if it is known."""
 
     @property
     def seen_at(self) -> datetime:
@@ -136,9 +136,9 @@ def group(rows: Rows[R, S]) -> typer.Typer:
             _print_pages(rows, rows.store().every(connection, selection, limit), limit=limit, as_json=as_json)
 
     def show(key: str, as_json: AsJson = False) -> None:
-        from wakupush.postgres import dead_letters
+        from wakupush.operate.past_events import past_events
 
-        with open_postgres() as (_, connection):
+        with open_postgres() as (settings, connection):
             keys = _find(rows, connection, [key])
             selection = replace(rows.select(reason=None, choice=None, since=None, until=None), keys=keys)
             pages = list(rows.store().every(connection, selection, 1)) if keys else []
@@ -146,8 +146,10 @@ def group(rows: Rows[R, S]) -> typer.Typer:
                 _end(rows, 0, "shown")
             [[row]] = pages
             facts = rows.facts(row) | rows.more_facts(connection, row)
-            events = dead_letters.past(connection, row.trace_id, row.seen_at)
-        _print_one(facts, events, as_json=as_json)
+            events = past_events(settings, connection, row.trace_id, row.seen_at)
+        _print_one(facts, events or [], as_json=as_json)
+        if events is None:
+            typer.echo("its events are shown where the server's key is: set WAKUPUSH_IDENTITY_KEY_FILE", err=True)
 
     def retry(
         keys: list[str] | None = None,

@@ -37,7 +37,8 @@ class DeadLetter:
     seen_at: datetime
     finished_at: datetime
     expires_at: datetime
-    trace_id: str
+    #: None once the day on which it ended is over.
+    trace_id: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ class Delivery:
     lease: UUID
     #: The Celery task whose states Flower shows for all attempts.
     task_id: str
-    trace_id: str
+    #: None if it was a dead letter for more than a day.
+    trace_id: str | None
     #: When ingest saw the request, and when the delivery expires, in seconds since the epoch.
     seen: float
     expires_at: float

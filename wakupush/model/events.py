@@ -15,7 +15,8 @@ from operator import attrgetter
 from wakupush.model.entries import Entry, Task
 from wakupush.model.failures import Failure
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+DAY_SECONDS = 86_400
 
 
 class EventKind(StrEnum):
@@ -68,7 +69,8 @@ class Event:
     time: float
     #: Which worker process.
     worker: str
-    #: The same from ingest to gorush: the first 8 bytes of the message's hash, hex; None if the message is not for us.
+    #: The same from ingest to gorush, 16 hex digits; None if the message is not for us. It is the message's own, as in
+    #: logs; stored events have a keyed digest of it, see `wakupush.protocol.identity.Identity.event_trace_id`.
     trace_id: str | None
     #: How many messages, or notifications of a message, the event stands for.
     count: int = 1
@@ -91,10 +93,21 @@ class Event:
     attempt: int | None = None
     #: Messages in the task, or notifications in the post; None in an outcome that does not imply an `attempt`.
     batch_size: int | None = None
-    #: Keyed pseudonym of the user, 16 bytes; None if the event stands for several.
+    #: Keyed pseudonym of the user, 16 bytes, another one in each period (`period_of`); None if the event stands for
+    #: several.
     key_pseudonym: bytes | None = None
-    #: Keyed pseudonym of the installation, 16 bytes; None if the event stands for several.
+    #: Keyed pseudonym of the installation, 16 bytes, of the same period; None if the event stands for several.
     installation_pseudonym: bytes | None = None
+
+
+def period_of(time: float, days: int) -> int:
+    """Return the number of the period of pseudonyms that a time is in: periods of some days, UTC, from the epoch on.
+
+    Args:
+        time: of the event, in seconds since the epoch.
+        days: of a period.
+    """
+    return int(time // DAY_SECONDS) // days
 
 
 #: The names of the fields, in the order of `Event`.

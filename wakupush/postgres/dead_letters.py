@@ -1,6 +1,6 @@
 """Dead letters: deliveries that ran out of attempts or of time, kept for an operator to look at and to send again."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -106,10 +106,14 @@ def device(connection: Connection, delivery_key: bytes) -> DeadLetterDevice | No
     return DeadLetterDevice(*row) if row else None
 
 
-def past(connection: Connection, trace_id: str, seen_at: datetime) -> list[PastEvent]:
-    """Return the events of a message that was seen then, of all its notifications, the oldest first."""
+def past(connection: Connection, trace_ids: Sequence[str], seen_at: datetime) -> list[PastEvent]:
+    """Return the events of a message that was seen then, of all its notifications, the oldest first.
+
+    Args:
+        trace_ids: that events of the message may have.
+    """
     since = seen_at - timedelta(minutes=1)
-    values = {"trace_id": trace_id, "since": since, "limit": _MOST_EVENTS}
+    values = {"trace_ids": list(trace_ids), "since": since, "limit": _MOST_EVENTS}
     return [PastEvent(*row) for row in connection.execute(_SQL["events"], values)]
 
 

@@ -7,18 +7,26 @@ from operator import attrgetter
 from psycopg import Connection, sql
 
 from wakupush.model.events import FIELDS, SCHEMA_VERSION, Event
+from wakupush.protocol.identity import Identity
 
 _COPY = sql.SQL("COPY delivery_events ({}) FROM STDIN").format(
     sql.SQL(", ").join(map(sql.Identifier, ("schema_version", *FIELDS)))
 )
 _values = attrgetter(*FIELDS)
-_TIME = FIELDS.index("time")
+_TIME, _TRACE_ID = FIELDS.index("time"), FIELDS.index("trace_id")
 
 
-def add(connection: Connection, events: Iterable[Event]) -> None:
-    """Write events, in the transaction of their effect."""
+def add(connection: Connection, events: Iterable[Event], identity: Identity) -> None:
+    """Write events, in the transaction of their effect.
+
+    Args:
+        connection: in that transaction.
+        events: with the trace ids of their messages.
+        identity: makes the trace ids that are stored.
+    """
     with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
         for event in events:
             values = list(_values(event))
             values[_TIME] = datetime.fromtimestamp(event.time, UTC)
+            values[_TRACE_ID] = identity.event_trace_id(event.trace_id) if event.trace_id else None
             copy.write_row((SCHEMA_VERSION, *values))

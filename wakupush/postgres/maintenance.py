@@ -1,4 +1,4 @@
-"""Partitions by day or week, and retention."""
+"""Partitions by day or week, retention, and what rows tell of their time."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ EVENTS: Final = "delivery_events"
 ADMITTED_REQUESTS: Final = "admitted_requests"
 #: Tables with a partition for each day or week (UTC, from Monday) and one for everything else, and the days of each.
 DAYS_PER_PARTITION: Final = {LEDGER: 1, EVENTS: 1, ADMITTED_REQUESTS: 7}
+#: Tables with users' names whose rows are put in order when their day is over.
+SORTED: Final = ("registrations", "query_topics", "deliveries")
+#: The most rows to write anew in one transaction, which may be long ones.
+SORTED_ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,23 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
 def delete(connection: Connection, rule: RetentionRule) -> int:
     """Delete rows that a rule no longer keeps, at most `CHUNK_ROWS`; return how many."""
     return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": CHUNK_ROWS}).rowcount
+
+
+def sort(connection: Connection, table: str, start: bytes) -> bytes | None:
+    """Write the next rows of past days anew, at most `SORTED_ROWS`: in the order of their keys, with times in days.
+
+    After that neither the time nor the place of a row leads to an event. It waits for no row.
+
+    Args:
+        connection: to be committed before the next step.
+        table: one of `SORTED`; of deliveries, the dead letters and those that expired.
+        start: the first key; empty for the first step.
+
+    Returns:
+        Where the next step begins, None behind the last row.
+    """
+    row = connection.execute(_SQL["sort_rows"], {"table": table, "start": start, "most": SORTED_ROWS}).fetchone()
+    return row[0] if row else None
 
 
 def wait_shortly_for_locks(connection: Connection) -> None:

@@ -15,6 +15,7 @@ from wakupush.protocol.at_rest import AtRest
 from wakupush.protocol.keys import PrivateKey, PublicKey
 
 _DIGEST_BYTES = 16
+_TRACE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,11 @@ class Identity:
     _installation_key: bytes = field(repr=False)
     _request_key: bytes = field(repr=False)
     _pseudonym_key: bytes = field(repr=False)
+    _trace_key: bytes = field(repr=False)
     _queried_key: bytes = field(repr=False)
     _device_key: bytes = field(repr=False)
     _thread_key: bytes = field(repr=False)
-    #: Seals segments that wait for the others: they are opened, but must not be readable yet.
+    #: Seals segments while `rebuild` puts them together.
     segment_key: bytes = field(repr=False)
     #: Seals the data that a job of the pipeline hands to its executors, which have the private key too.
     pipeline_key: bytes = field(repr=False)
@@ -44,6 +46,7 @@ class Identity:
             _installation_key=derive("installation id"),
             _request_key=derive("request id"),
             _pseudonym_key=derive("pseudonym"),
+            _trace_key=derive("trace"),
             _queried_key=derive("queried"),
             _device_key=derive("device"),
             _thread_key=derive("thread"),
@@ -81,17 +84,35 @@ class Identity:
         """
         return _digest(self._thread_key, installation.key_hash, installation.installation_hash, chat_id).hex()
 
-    def pseudonyms(self, installation: Installation) -> tuple[bytes, bytes]:
-        """Return the pseudonyms (16 bytes each) of a user and an installation in events."""
-        return _pseudonyms(self._pseudonym_key, installation)
+    def pseudonyms(self, installation: Installation, period: int) -> tuple[bytes, bytes]:
+        """Return the pseudonyms (16 bytes each) of a user and an installation in events of a period.
+
+        Args:
+            period: its number, see `wakupush.model.events.period_of`.
+        """
+        return _pseudonyms(self._pseudonym_key, installation, period)
+
+    def user_pseudonym(self, key_hash: bytes, period: int) -> bytes:
+        """Return the pseudonym (16 bytes) of a user in events of a period."""
+        return _digest(self._pseudonym_key, _number(period), key_hash)
+
+    def queried_pseudonym(self, key_hash: bytes, period: int) -> bytes:
+        """Return the pseudonym (16 bytes) of a user in a period's events of queries; no other event has it."""
+        return _digest(self._queried_key, _number(period), key_hash)
 
     def pseudonym(self, key_hash: bytes) -> bytes:
-        """Return the pseudonym (16 bytes) of a user in events."""
+        """Return the digest (16 bytes) of a user in the names of counters; no event has it."""
         return _digest(self._pseudonym_key, key_hash)
 
-    def queried_pseudonym(self, key_hash: bytes) -> bytes:
-        """Return the pseudonym (16 bytes) of a user in events of queries; no other event has it."""
-        return _digest(self._queried_key, key_hash)
+    def event_trace_id(self, trace_id: str) -> str:
+        """Return the trace id that the stored events of a message have, 16 hex digits.
+
+        Logs and spans have the message's own, which anyone who archives the network can compute.
+
+        Args:
+            trace_id: of the message, 16 hex digits.
+        """
+        return _digest(self._trace_key, trace_id.encode())[:_TRACE_BYTES].hex()
 
 
 def _derive(private_key: PrivateKey, name: str) -> bytes:
@@ -100,10 +121,14 @@ def _derive(private_key: PrivateKey, name: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _pseudonyms(key: bytes, installation: Installation) -> tuple[bytes, bytes]:
+def _pseudonyms(key: bytes, installation: Installation, period: int) -> tuple[bytes, bytes]:
     """Return both pseudonyms; cached, because each event of a delivery asks for them."""
-    key_hash = installation.key_hash
-    return _digest(key, key_hash), _digest(key, key_hash, installation.installation_hash)
+    user = _number(period), installation.key_hash
+    return _digest(key, *user), _digest(key, *user, installation.installation_hash)
+
+
+def _number(period: int) -> bytes:
+    return period.to_bytes(8, "big", signed=True)
 
 
 def _digest(key: bytes, *parts: bytes) -> bytes:

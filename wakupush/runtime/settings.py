@@ -474,7 +474,7 @@ class PipelineSettings(Group):
     archive: Path = Path("archive")
     """Folder of messages from Stores, which every Spark process reaches under this path."""
     pseudonym_days: Count = 28
-    """Days after which the lake's pseudonyms change."""
+    """Days after which the pseudonyms of events, and those of the lake, change: the same for workers and pipeline."""
     reports: Path = Path("reports")
     """Folder for reports."""
     report_dsn: SecretStr | None = None

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from support.served import as_beat, request
 from wakupush.cli import app
 from wakupush.model.dead_letters import Selection
+from wakupush.model.events import period_of
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
@@ -168,9 +170,12 @@ def exhausted(server, client, **fields):
     return key
 
 
-def test_show_tells_all_that_is_no_secret(open_server, client, run):
+def test_show_tells_all_that_is_no_secret(open_server, client, run, monkeypatch):
     server = open_server(delivery={"max_attempts": 1})
     key = exhausted(server, client)
+    assert "set WAKUPUSH_IDENTITY_KEY_FILE" in run("show", key.hex()).stderr
+    identity = server.context.identity
+    monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", identity.private_key.secret.hex())
     shown = json.loads(run("show", key.hex()[:9].upper(), "--json").stdout)
     assert shown["delivery_key"] == key.hex()
     assert (shown["reason"], shown["attempts"], shown["platform"]) == ("platform_unavailable", 1, "ios")
@@ -178,11 +183,10 @@ def test_show_tells_all_that_is_no_secret(open_server, client, run):
     assert [event["kind"] for event in shown["events"]] == [
         *("received", "opened", "answered", "admitted", "attempt", "failed", "dead_letter"),
     ]
-    assert {event["installation_pseudonym"] for event in shown["events"][3:]} == {
-        server.context.identity.pseudonyms(server.context.identity.installation(
-            client.public_key.key_hash, server.devices()[0].installation_id
-        ))[1].hex()
-    }  # fmt: skip
+    installation = identity.installation(client.public_key.key_hash, server.devices()[0].installation_id)
+    period = period_of(time.time(), server.context.settings.pipeline.pseudonym_days)
+    pseudonym = identity.pseudonyms(installation, period)[1].hex()
+    assert {event["installation_pseudonym"] for event in shown["events"][3:]} == {pseudonym}
     table = run("show", key.hex()).stdout
     for text in (key.hex(), "platform_unavailable", shown["trace_id"], shown["events"][-1]["installation_pseudonym"]):
         assert text in table

@@ -1,5 +1,6 @@
 """Events come back as they were written, with all that they tell of."""
 
+from support.deciding import IDENTITY
 from support.rows import NOW
 from wakupush.model.events import FIELDS, OUTCOMES, Event, EventKind, history
 from wakupush.postgres import (
@@ -13,9 +14,12 @@ def test_events_come_back_as_they_were_written(connection):
         queue_wait=0.5, latency=1.5, platform="ios", failure="rate_limited", reason=None, attempt=2, batch_size=50,
         key_pseudonym=b"\x00\x01" * 8, installation_pseudonym=b"\xff" * 16,
     )  # fmt: skip
-    events.add(connection, [full, Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
+    events.add(
+        connection, [full, Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")], IDENTITY
+    )
     rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM delivery_events ORDER BY id").fetchall()
-    assert rows[0] == tuple(NOW if name == "time" else getattr(full, name) for name in FIELDS)
+    stored = {"time": NOW, "trace_id": IDENTITY.event_trace_id(full.trace_id)}
+    assert rows[0] == tuple(stored.get(name, getattr(full, name)) for name in FIELDS)
     assert rows[1][4:] == (1, *[None] * (len(FIELDS) - 5))
 
 
@@ -28,7 +32,7 @@ def test_history_has_a_row_for_each_event(connection):
         for kind in set(EventKind) - {EventKind.OPENED}
         for each in ({}, of_attempt if kind in OUTCOMES else of_message)
     ]
-    events.add(connection, told)
+    events.add(connection, told, IDENTITY)
     history_of = "SELECT kind, queue_wait, count, num_nonnulls({}) FROM delivery_history ORDER BY id, step".format(
         ", ".join(whom)
     )

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from support.deciding import IDENTITY
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event, EventKind
 from wakupush.model.waku_message import WakuMessage
@@ -145,8 +146,8 @@ def test_a_day_in_use_stays_in_the_default_partition(connection):
 
 def test_default_partition_keeps_events_of_a_busy_day(connection):
     past = Event(kind=EventKind.RECEIVED, time=NOW.timestamp() - 20 * 86400, worker="w", trace_id="t")
-    events.add(connection, [past])
+    events.add(connection, [past], IDENTITY)
     maintenance.create_partitions(connection, (NOW - timedelta(days=20)).date())
-    events.add(connection, [past])
+    events.add(connection, [past], IDENTITY)
     assert connection.execute("SELECT count(*), count(DISTINCT id) FROM delivery_events").fetchone() == (2, 2)
     assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (2,)

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import psycopg
 import pytest
 
+from support.deciding import IDENTITY
 from support.rows import IOS, NOW, delivery, entry, take_on
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.deliveries import DeliveryState, Settlement
@@ -26,7 +27,7 @@ from wakupush.server.beat.retention import rules
 
 def test_todays_rows_have_partitions(connection):
     ledger.add(connection, [entry(1, int(NOW.timestamp() * 1e9))])
-    events.add(connection, [Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")])
+    events.add(connection, [Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")], IDENTITY)
     requests.remember_over(connection, [bytes(32)])
     for table in maintenance.DAYS_PER_PARTITION:
         assert connection.execute(f"SELECT count(*) FROM {table}_default").fetchone() == (0,)
@@ -96,7 +97,9 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
     old = NOW - timedelta(days=8)
     ledger.add(connection, [entry(number, int(old.timestamp() * 1e9)) for number in range(100)])
     connection.execute("UPDATE ledger SET received_at = %s", [old])
-    events.add(connection, [Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")] * 100)
+    events.add(
+        connection, [Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")] * 100, IDENTITY
+    )
     connection.execute(
         "INSERT INTO admitted_requests (message_id, week, succeeded) SELECT int8send(n), %s, '1'"
         " FROM generate_series(1, 100) AS n",
@@ -152,7 +155,7 @@ def test_every_rule_deletes(connection, rule):
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     connection.execute("INSERT INTO admitted_requests (message_id, week, succeeded) VALUES ('m', '2000-01-03', '1')")
     token_trials.count(connection, [(IOS, True, False)])
-    events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")])
+    events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")], IDENTITY)
     is_older = rule.name in {"delivery_events_default", "admitted_requests_default"}
     assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == is_older
     assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (not is_older)

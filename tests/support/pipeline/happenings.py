@@ -6,6 +6,7 @@ import hashlib
 import random
 from datetime import UTC, date, datetime, time, timedelta
 
+from support.deciding import IDENTITY
 from wakupush.model.events import Event, EventKind
 from wakupush.model.failures import Failure
 from wakupush.postgres import events
@@ -124,4 +125,4 @@ def write(connection, made_events: list[Event], size: int = 97) -> None:
     """Write events in many transactions, in an order that is not that of their times."""
     for start in range(0, len(made_events), size):
         with connection.transaction():
-            events.add(connection, made_events[start : start + size])
+            events.add(connection, made_events[start : start + size], IDENTITY)

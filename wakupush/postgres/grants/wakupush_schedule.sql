@@ -1,4 +1,4 @@
--- Beat, whose jobs retry, expire and delete. It owns nothing: two functions make and drop partitions for it.
+-- Beat, whose jobs retry, expire and delete. It owns nothing: functions make, drop and sort for it.
 
 GRANT SELECT (ctid, week), DELETE ON admitted_requests_default TO wakupush_schedule;
 GRANT SELECT, UPDATE (publish_at), DELETE ON answers TO wakupush_schedule;
@@ -33,3 +33,4 @@ GRANT SELECT ON unfinished_deliveries TO wakupush_schedule;
 GRANT SELECT, UPDATE (due_at), DELETE ON waiting_queries TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION create_partition(text, date, text) TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION drop_partition(text, date, double precision) TO wakupush_schedule;
+GRANT EXECUTE ON FUNCTION sort_rows(text, bytea, integer) TO wakupush_schedule;

@@ -70,7 +70,7 @@ WHERE delivery_key = %(key)s
 -- name: events
 SELECT time, kind, worker, app, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
 FROM delivery_history
-WHERE trace_id = %(trace_id)s AND time >= %(since)s
+WHERE trace_id = ANY (%(trace_ids)s) AND time >= %(since)s
 ORDER BY id, step
 LIMIT %(limit)s
 

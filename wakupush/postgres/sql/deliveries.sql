@@ -51,7 +51,9 @@ UPDATE deliveries SET
     sealed_content = CASE WHEN new.forget THEN NULL ELSE sealed_content END,
     chat_digest = CASE WHEN new.forget THEN NULL ELSE chat_digest END,
     author_digest = CASE WHEN new.forget THEN NULL ELSE author_digest END,
-    access_token_digest = CASE WHEN new.forget THEN NULL ELSE access_token_digest END
+    access_token_digest = CASE WHEN new.forget THEN NULL ELSE access_token_digest END,
+    -- A delivered one may still turn out to have failed.
+    trace_id = CASE WHEN new.state = 'failed' THEN NULL ELSE trace_id END
 FROM unnest(
     %(delivery_key)b::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
     %(wait)s::float8[], %(counted)s::boolean[], %(finished)s::boolean[], %(forget)s::boolean[]
@@ -109,13 +111,22 @@ ORDER BY key_hash, installation_hash FOR NO KEY UPDATE
 
 -- name: apply_feedback
 WITH locked AS MATERIALIZED (
-    SELECT delivery_key FROM deliveries
+    SELECT delivery_key, trace_id FROM deliveries
     WHERE delivery_key = ANY (%(delivery_keys)b) AND state = 'delivered' AND feedback IS NOT NULL
     ORDER BY delivery_key FOR UPDATE
 )
-UPDATE deliveries SET state = 'failed', failure = feedback, feedback = NULL, feedback_due_at = NULL, lease = NULL
-WHERE delivery_key = ANY (ARRAY(TABLE locked))
-RETURNING delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id, trace_id,
+UPDATE deliveries SET
+    state = 'failed',
+    failure = feedback,
+    feedback = NULL,
+    feedback_due_at = NULL,
+    lease = NULL,
+    trace_id = NULL
+FROM locked
+WHERE deliveries.delivery_key = ANY (ARRAY(SELECT delivery_key FROM locked))
+    AND deliveries.delivery_key = locked.delivery_key
+RETURNING deliveries.delivery_key, key_hash, installation_hash, app, platform, notification_type, attempt, task_id,
+    locked.trace_id,
     extract(epoch FROM seen_at)::float8 AS seen, extract(epoch FROM expires_at)::float8 AS expires_at, failure, version,
     EXISTS (
         SELECT FROM registrations AS device

@@ -13,6 +13,9 @@ SELECT create_partition(%(table)s::text, %(day)s::date, %(step)s::text)
 -- name: drop_partition
 SELECT drop_partition(%(table)s::text, %(day)s::date, %(keep)s::float8)
 
+-- name: sort_rows
+SELECT sort_rows(%(table)s::text, %(start)b::bytea, %(most)s::integer)
+
 -- name: ledger_default
 DELETE FROM ledger_default WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM ledger_default WHERE received_at < now() - %(keep)s * interval '1 second'

@@ -13,7 +13,11 @@ UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key
 SELECT DISTINCT topic FROM query_topics ORDER BY topic
 
 -- name: since
-SELECT DISTINCT topic FROM query_topics WHERE added_at >= to_timestamp(%(since)s) ORDER BY topic
+-- Of past days only the day is known.
+SELECT DISTINCT topic FROM query_topics
+WHERE added_at >= date_trunc('day', to_timestamp(%(since)s), 'UTC')
+    AND (added_at >= to_timestamp(%(since)s) OR written_on IS NULL)
+ORDER BY topic
 
 -- name: lock_shared
 SELECT pg_advisory_xact_lock_shared(%(lock)s)

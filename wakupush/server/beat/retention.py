@@ -41,7 +41,7 @@ QUARANTINE_BYTES: Final = 256_000_000
 
 
 def prune(beat: Beat) -> None:
-    """Make partitions ahead of time, delete what is past its retention, and stop watching unused topics.
+    """Make partitions, delete what is past its retention, put rows of past days in order, stop watching unused topics.
 
     Each rule runs on its own; when all have run, the job fails if one did.
 
@@ -80,6 +80,7 @@ def _work(beat: Beat) -> dict[str, Callable[[], int | None]]:
     if keep.registrations is not None:
         unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
         work["registrations"] = partial(_in_chunks, beat, unregister)
+    work |= {f"{table}_sorted": partial(_sort, beat, table) for table in maintenance.SORTED}
     work["topics"] = partial(_unwatch, beat)
     return work
 
@@ -107,6 +108,16 @@ def _in_chunks(beat: Beat, delete: Callable[[Connection], int]) -> int:
         if chunk < maintenance.CHUNK_ROWS:
             break
     return deleted
+
+
+def _sort(beat: Beat, table: str) -> None:
+    """Put the rows of past days in order, as far as one run gets."""
+    start: bytes | None = b""
+    for _ in range(MOST_CHUNKS):
+        if start is None:
+            break
+        with beat.pool.connection() as connection:
+            start = maintenance.sort(connection, table, start)
 
 
 def _create_partitions(beat: Beat, today: date) -> None:

@@ -98,6 +98,8 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False, *, began: 
         metrics.POST_SECONDS.labels(*app_platform.labels).observe(time.monotonic() - start_monotonic)
     if tracing.is_on():
         for posting in post:
+            if posting.delivery.trace_id is None:
+                continue
             attributes: tracing.Attributes = {
                 "app": app or None,
                 "platform": platform.label,

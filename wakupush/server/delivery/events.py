@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import structlog
 
 from wakupush.model.deliveries import Delivery, Settlement
-from wakupush.model.events import Event, EventKind, history
+from wakupush.model.events import Event, EventKind, history, period_of
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.runtime import metrics, tracing
@@ -48,7 +48,8 @@ def delivery_event(
 ) -> Event:
     """Return an event of a delivery."""
     now = sender.now()
-    key_pseudonym, installation_pseudonym = sender.identity.pseudonyms(delivery.installation)
+    period = period_of(now, sender.settings.pipeline.pseudonym_days)
+    key_pseudonym, installation_pseudonym = sender.identity.pseudonyms(delivery.installation, period)
     return Event(
         kind=kind,
         time=now,

@@ -30,7 +30,7 @@ def expire(sender: Sender) -> int:
             delivery_event(sender, settlement.delivery, EventKind.EXPIRED, settlement.failure)
             for settlement in settlements
         ]
-        events.add(connection, new_events)
+        events.add(connection, new_events, sender.identity)
     count_events(new_events)
     return len(settlements)
 
@@ -63,7 +63,7 @@ def attempt_due(sender: Sender, begun_attempts: Mapping[bytes, int], task_id: st
         ]
         new_events += end_events
         if new_events:
-            events.add(connection, new_events)
+            events.add(connection, new_events, sender.identity)
     postings = [
         _posting(sender, delivery, receiver, own if delivery.task_id == task_id else DUE_ATTEMPT)
         for delivery, receiver in attempts

@@ -137,7 +137,7 @@ def _store(
         # Of several failures in a post gorush may lose some, never all: if one is seen, no success is certain.
         died = tokens.learn(connection, stored_settlements, doubted, certain=not any(failures))
         new_events += death_events(sender, died)
-        events.add(connection, new_events)
+        events.add(connection, new_events, sender.identity)
     count_events(new_events)
     return stored_settlements
 

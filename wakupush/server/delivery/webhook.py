@@ -74,5 +74,5 @@ def apply(sender: Sender, delivery_keys: list[bytes]) -> None:
         doubted = tokens.doubted(connection, sender.settings.tokens, failures)
         died = tokens.learn(connection, settlements, doubted, first_count=False)
         new_events += death_events(sender, died)
-        events.add(connection, new_events)
+        events.add(connection, new_events, sender.identity)
     count_events(new_events)

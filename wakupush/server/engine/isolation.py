@@ -138,18 +138,13 @@ def _quarantine(
     engine: Engine, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
 ) -> None:
     now = engine.now()
-    pseudonyms = engine.identity.pseudonyms(owner) if owner else (None, None)
+    # It names no user: the message lies in the quarantine with the user's name and its time.
     refusal = message_event(
-        Task(queue, 1, now, engine.worker),
-        entry,
-        EventKind.REFUSED,
-        now,
-        failure=Failure.QUARANTINED,
-        pseudonyms=pseudonyms,
+        Task(queue, 1, now, engine.worker), entry, EventKind.REFUSED, now, failure=Failure.QUARANTINED
     )
     with engine.pool.connection() as connection:
         ledger.quarantine(connection, queue, entry, reason=reason, attempts=attempts, owner=owner)
-        events.add(connection, [refusal])
+        events.add(connection, [refusal], engine.identity)
     count_events([refusal])
     metrics.BATCH_SIZE.labels(queue.name).observe(1)
     metrics.QUARANTINED.labels(queue.name).inc()

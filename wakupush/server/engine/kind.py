@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from psycopg import Connection
 
 from wakupush.model.entries import Task
-from wakupush.model.events import Event
+from wakupush.model.events import Event, period_of
 from wakupush.model.limits import Limit, Verdicts
 from wakupush.model.queues import Queue
 from wakupush.model.registrations import Installation
@@ -46,6 +46,11 @@ class Context:
     lease: UUID = field(default_factory=uuid4)
     #: 16 random bytes, out of which ids are made.
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+
+    @property
+    def period(self) -> int:
+        """The period of the pseudonyms in events."""
+        return period_of(self.now, self.settings.pipeline.pseudonym_days)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def store(
         _store_parts(connection, context.identity, outcomes)
     new_answers = _add_answers(connection, answers)
     all_events = merge_alike([*(event for outcome in outcomes for event in outcome.events), *effects.events])
-    events.add(connection, all_events)
+    events.add(connection, all_events, context.identity)
     if alone is not None:
         ledger.forget_attempts(connection, alone)
     if effects.topics:
@@ -104,7 +104,7 @@ def correct(
     new_answers = _add_answers(connection, [correction.answer for correction in in_time])
     kind.store(connection, [correction.outcome for correction in in_time], context)
     all_events = [event for correction in in_time for event in correction.outcome.events]
-    events.add(connection, all_events)
+    events.add(connection, all_events, context.identity)
     return new_answers, all_events
 
 

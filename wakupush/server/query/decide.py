@@ -39,7 +39,7 @@ def _decide(message: Message, query: OpenedQuery, users: QueriedUsers, verdicts:
         return silence(message, EventKind.REFUSED, refused.failure, context)
     if len(query.key_hashes) == 1:
         # The usual query. The pseudonym shows which user is asked for unusually often.
-        answered = queried(task, now, context.identity.queried_pseudonym(query.key_hashes[0]))
+        answered = queried(task, now, context.identity.queried_pseudonym(query.key_hashes[0], context.period))
     else:
         answered = message_event(task, entry, EventKind.QUERIED, now)
     events = answered, message_event(task, entry, EventKind.ANSWERED, now, queue_wait=task.queue_wait(entry))

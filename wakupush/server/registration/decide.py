@@ -57,7 +57,7 @@ def decide(messages: Sequence[Message], facts: Installations, verdicts: Verdicts
             outcomes.append(outcome)
         elif isinstance(message.content, RefusedRegistration):
             client, request_id, failure = message.content.client, message.content.request_id, message.content.failure
-            pseudonyms = context.identity.pseudonym(client.key_hash), None
+            pseudonyms = context.identity.user_pseudonym(client.key_hash, context.period), None
             outcomes.append(_refused(message, client, request_id, failure, context=context, pseudonyms=pseudonyms))
     return outcomes
 
@@ -71,7 +71,7 @@ def _decide(
     verdicts: Verdicts,
     context: Context,
 ) -> Outcome:
-    pseudonyms = context.identity.pseudonyms(content.installation)
+    pseudonyms = context.identity.pseudonyms(content.installation, context.period)
     refuse = partial(_refused, message, content.client, content.request_id, context=context, pseudonyms=pseudonyms)
     if charge.first and not all(verdicts.allow(name, charge.first) for name in (FIRST_REGISTRATIONS, INSTALLATIONS)):
         return refuse(Failure.REGISTRATION_RATE_LIMIT)

@@ -125,7 +125,7 @@ def test_an_admitted_item_becomes_a_delivery(device, platform):
         expires_at=NOW + 7 * 86_400,
         address=address(joining),
     )
-    pseudonyms = IDENTITY.pseudonyms(named)
+    pseudonyms = IDENTITY.pseudonyms(named, period=0)
     event = message_event(
         context(DISPATCH).task, entry(1), EventKind.ADMITTED, NOW, platform=platform.label, pseudonyms=pseudonyms
     )

@@ -105,7 +105,7 @@ def test_a_query_for_unknown_users_is_silent(users):
 
 @pytest.mark.parametrize(
     ("users", "pseudonym"),
-    [((ALICE,), IDENTITY.queried_pseudonym(ALICE_HASH)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
+    [((ALICE,), IDENTITY.queried_pseudonym(ALICE_HASH, period=0)), ((ALICE, BOB), None), ((ALICE, CAROL), None)],
 )
 def test_only_a_single_user_has_a_pseudonym(users, pseudonym):
     pseudonyms = {
@@ -123,7 +123,7 @@ def test_no_event_joins_a_query_with_its_user():
     assert (queried.trace_id, queried.time, queried.latency, queried.queue_wait) == (None, NOW - NOW % 3600, None, None)
     # A join of all rows that a transaction wrote meets a name that no other event has.
     alice = IDENTITY.installation(ALICE_HASH, PHONE)
-    assert queried.key_pseudonym not in {*IDENTITY.pseudonyms(alice), IDENTITY.pseudonym(alice.key_hash)}
+    assert queried.key_pseudonym not in {*IDENTITY.pseudonyms(alice, 0), IDENTITY.user_pseudonym(alice.key_hash, 0)}
 
 
 def test_an_answer_is_counted_for_each_user_and_in_all():

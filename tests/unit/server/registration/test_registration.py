@@ -176,14 +176,14 @@ def test_unreadable_registrations_are_refused(failure, answer):
         assert parse_response(outcome.reply.inner).request_id == request_id
     assert registration_answers([outcome]) == [answer]
     assert [event.key_pseudonym for event in outcome.events if event.kind is EventKind.REFUSED] == [
-        IDENTITY.pseudonym(ALICE.public_key.key_hash)
+        IDENTITY.user_pseudonym(ALICE.public_key.key_hash, period=0)
     ]
     assert {event.installation_pseudonym for event in outcome.events} == {None}
 
 
 def test_events_say_when_where_and_of_whom():
     [_, outcome] = decide_registrations(registration_message(1), registration_message(1, user=BOB))
-    user, device = IDENTITY.pseudonyms(installation(BOB))
+    user, device = IDENTITY.pseudonyms(installation(BOB), period=0)
     assert outcome.events == (
         Event(
             kind=EventKind.REGISTERED,
