@@ -175,7 +175,7 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
         with stack.connect() as connection:
             for first in track(range(0, count, CHUNK), description="pending deliveries"):
                 keys = [random.randbytes(32) for _ in range(min(CHUNK, count - first))]
-                contents = [at_rest.seal_content(key, key, key + key) for key in keys]
+                contents = [at_rest.seal_content_for_old_code(key, key, key + key) for key in keys]
                 values = {"delivery_keys": keys, "contents": contents, "devices": FEW_KEYS}
                 connection.execute(ADD_PENDING, values)
             connection.execute("VACUUM ANALYZE deliveries")

@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Final
 
 from pipeline.session import java_path
+from wakupush.runtime import core_dumps
 
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 #: The variables that Spark sets, by the options of `_BACKEND` that they become.
@@ -53,6 +54,7 @@ def command(environment: Mapping[str, str]) -> list[str]:
 
 def main() -> None:
     """Become the executor; end with a message where Spark did not start this."""
+    core_dumps.forbid()
     try:
         arguments = command(os.environ)
     except KeyError as error:

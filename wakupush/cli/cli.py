@@ -26,6 +26,7 @@ from wakupush.cli import (
     workers,
 )
 from wakupush.cli.output import Commands
+from wakupush.runtime import core_dumps
 
 # Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
 # processes need their directory before prometheus_client is imported.
@@ -80,6 +81,7 @@ for _panel, _members in PANELS.items():
 
 def main() -> None:
     """Run the command line."""
+    core_dumps.forbid()
     # Python would search a thousand modules for garbage 270 times while they load, once more at the end, and again for
     # each few hundred objects that a message brings: a fifth of ingest's work.
     gc.set_threshold(10_000)

@@ -182,7 +182,7 @@ def _attempt(at_rest: AtRest, row: dict[str, Any]) -> tuple[Delivery, Receiver |
 
 def _delivery(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
     installation = Installation(row["key_hash"], row["installation_hash"])
-    chat_id, message = at_rest.open_content(row["delivery_key"], row["sealed_content"])
+    chat_id, message = at_rest.open_content(row["delivery_key"], installation, row["sealed_content"])
     address = None
     if row["chat_digest"] is not None:
         address = Address(installation, row["access_token_digest"] or b"", row["chat_digest"], row["author_digest"])

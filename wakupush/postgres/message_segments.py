@@ -10,7 +10,7 @@ from hashlib import blake2b
 from psycopg import Connection
 
 from wakupush.postgres.named_sql import load
-from wakupush.protocol.sealing import seal, unseal
+from wakupush.protocol.at_rest import AtRest
 from wakupush.protocol.segments import Segment
 
 _SQL = load("message_segments")
@@ -35,26 +35,26 @@ def stored(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[
     return {(signer, hash_): (frozenset(indexes), int(size)) for signer, hash_, indexes, size in rows}
 
 
-def parts(connection: Connection, names: Collection[Name], key: bytes) -> dict[Name, dict[int, bytes]]:
+def parts(connection: Connection, names: Collection[Name], at_rest: AtRest) -> dict[Name, dict[int, bytes]]:
     """Return the payloads of the parts that are here, by their indexes.
 
     Args:
         connection: under `lock`.
-        key: the one that they were kept with.
+        at_rest: opens them.
     """
     payloads: dict[Name, dict[int, bytes]] = {}
     for signer, hash_, index, ciphertext in connection.execute(_SQL["parts"], _columns(names)):
-        payloads.setdefault((signer, hash_), {})[index] = unseal(key, ciphertext)
+        payloads.setdefault((signer, hash_), {})[index] = at_rest.open_part(signer, hash_, index, ciphertext)
     return payloads
 
 
-def keep(connection: Connection, new_parts: Sequence[tuple[bytes, Segment]], key: bytes) -> None:
+def keep(connection: Connection, new_parts: Sequence[tuple[bytes, Segment]], at_rest: AtRest) -> None:
     """Keep parts.
 
     Args:
         connection: under `lock`.
         new_parts: signers, and the parts.
-        key: seals them while they are kept, 32 bytes.
+        at_rest: seals them while they are kept.
     """
     connection.execute(
         _SQL["keep"],
@@ -62,7 +62,11 @@ def keep(connection: Connection, new_parts: Sequence[tuple[bytes, Segment]], key
             "signer": [signer for signer, _ in new_parts],
             "hash": [segment.entire_message_hash for _, segment in new_parts],
             "index": [segment.index for _, segment in new_parts],
-            "payload": [seal(key, segment.payload) for _, segment in new_parts],
+            "payload": [
+                at_rest.seal_part(signer, segment.entire_message_hash, segment.index, segment.payload)
+                for signer, segment in new_parts
+            ],
+            "old_payload": [at_rest.seal_part_for_old_code(segment.payload) for _, segment in new_parts],
         },
     )
 

@@ -112,7 +112,13 @@ def take_on(
             "platform": [delivery.platform for delivery in deliveries],
             "notification_type": [delivery.notification_type for delivery in deliveries],
             "sealed_content": [
-                at_rest.seal_content(delivery.delivery_key, delivery.chat_id, delivery.message)
+                at_rest.seal_content(
+                    delivery.delivery_key, delivery.installation, delivery.chat_id, delivery.message, at=delivery.seen
+                )
+                for delivery in deliveries
+            ],
+            "old_content": [
+                at_rest.seal_content_for_old_code(delivery.delivery_key, delivery.chat_id, delivery.message)
                 for delivery in deliveries
             ],
             "chat_digest": [address and address.chat for address in addresses],

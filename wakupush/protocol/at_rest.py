@@ -1,14 +1,17 @@
 """User data in the database: sealed, or kept as keyed digests where only equality matters.
 
-All keys are derived from the server's private key, one for each purpose. A sealed value has its place as associated
-data, so that it cannot be opened in another place.
+All keys are derived from the server's private key, one for each purpose; the contents of deliveries have one a month. A
+sealed value has its place as associated data, so that it cannot be opened in another place.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
 from hashlib import blake2b
 from typing import Final
 
@@ -31,6 +34,9 @@ KEYED_COLUMNS: Final = (
     "muted_chat_digests",
     "allowed_mentions_chat_digests",
 )
+#: The first byte of what is sealed for its row since migration 0108, and the bytes of a month.
+_BOUND: Final = b"\1"
+_MONTH_BYTES: Final = 2
 #: How much of an application message id is kept.
 REQUEST_ID_BYTES: Final = 16
 
@@ -41,7 +47,10 @@ class AtRest:
 
     _device: AESGCM = field(repr=False)
     _allowed_key_list: AESGCM = field(repr=False)
-    _content: AESGCM = field(repr=False)
+    #: Makes the key of a purpose, 32 bytes.
+    _derive: Callable[[str], bytes] = field(repr=False)
+    _old_content: AESGCM = field(repr=False)
+    _part: AESGCM = field(repr=False)
     _access_token: bytes = field(repr=False)
     _item_key: bytes = field(repr=False)
 
@@ -52,7 +61,14 @@ class AtRest:
             derive(f"at rest: {purpose}")
             for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author")
         )
-        return cls(AESGCM(device), AESGCM(allowed_key_list), AESGCM(content), *digests)
+        return cls(
+            AESGCM(device),
+            AESGCM(allowed_key_list),
+            cache(derive),
+            AESGCM(content),
+            AESGCM(derive("segment")),
+            *digests,
+        )
 
     def columns(self, installation: Installation, registration: Registration) -> dict[str, bytes | None]:
         """Return the columns of a registration's row that are made with these keys, by name."""
@@ -124,20 +140,70 @@ class AtRest:
         plaintext = _open(self._allowed_key_list, ciphertext, _row("sealed_allowed_key_list", installation, version))
         return tuple(PushNotificationRegistration.FromString(plaintext).allowed_key_list)
 
-    def seal_content(self, delivery_key: bytes, chat_id: bytes, message: bytes) -> bytes:
-        """Return chat id and message of a notification, sealed for its delivery (a key of 32 bytes)."""
-        plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
-        return _seal(self._content, plaintext, _place("deliveries", "sealed_content", delivery_key))
+    def seal_content(
+        self, delivery_key: bytes, installation: Installation, chat_id: bytes, message: bytes, *, at: float
+    ) -> bytes:
+        """Return chat id and message of a notification, sealed for its delivery with the key of a month.
 
-    def open_content(self, delivery_key: bytes, ciphertext: bytes) -> tuple[bytes, bytes]:
-        """Return the chat id and the message that `seal_content` sealed.
+        A random nonce must not repeat under one key, and there are many contents.
+
+        Args:
+            delivery_key: 32 bytes.
+            at: seconds since the epoch, which choose the month.
+
+        Returns:
+            A byte for the form, two for the month, and nonce | ciphertext | tag.
+        """
+        time = datetime.fromtimestamp(at, UTC)
+        month = (12 * time.year + time.month - 1).to_bytes(_MONTH_BYTES, "big")
+        plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
+        place = _content_place(month, delivery_key, installation)
+        return _BOUND + month + _seal(self._content(month), plaintext, place)
+
+    def seal_content_for_old_code(self, delivery_key: bytes, chat_id: bytes, message: bytes) -> bytes:
+        """Return chat id and message of a notification as code before migration 0108 opens them."""
+        plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
+        return _seal(self._old_content, plaintext, _place("deliveries", "sealed_content", delivery_key))
+
+    def open_content(self, delivery_key: bytes, installation: Installation, ciphertext: bytes) -> tuple[bytes, bytes]:
+        """Return the chat id and the message that were sealed for a delivery, in either form.
 
         Raises:
-            UnsealableError: it belongs to another delivery or server.
+            UnsealableError: it belongs to another delivery, installation or server.
         """
-        plaintext = _open(self._content, ciphertext, _place("deliveries", "sealed_content", delivery_key))
+        plaintext = None
+        if ciphertext.startswith(_BOUND):
+            month, sealed = ciphertext[1 : 1 + _MONTH_BYTES], ciphertext[1 + _MONTH_BYTES :]
+            # The old form may begin so by chance, one in 256.
+            with suppress(UnsealableError):
+                plaintext = _open(self._content(month), sealed, _content_place(month, delivery_key, installation))
+        if plaintext is None:
+            plaintext = _open(self._old_content, ciphertext, _place("deliveries", "sealed_content", delivery_key))
         content = PushNotification.FromString(plaintext)
         return content.chat_id, content.message
+
+    def seal_part(self, signer: bytes, entire_message_hash: bytes, index: int, payload: bytes) -> bytes:
+        """Return the payload of a segment, sealed for its row: a byte for the form, and nonce | ciphertext | tag."""
+        return _BOUND + _seal(self._part, payload, _part_place(signer, entire_message_hash, index))
+
+    def seal_part_for_old_code(self, payload: bytes) -> bytes:
+        """Return the payload of a segment as code before migration 0108 opens it."""
+        return _seal(self._part, payload, None)
+
+    def open_part(self, signer: bytes, entire_message_hash: bytes, index: int, ciphertext: bytes) -> bytes:
+        """Return the payload that was sealed for a row, in either form.
+
+        Raises:
+            UnsealableError: it belongs to another row or server.
+        """
+        if ciphertext.startswith(_BOUND):
+            # The old form may begin so by chance, one in 256.
+            with suppress(UnsealableError):
+                return _open(self._part, ciphertext[1:], _part_place(signer, entire_message_hash, index))
+        return _open(self._part, ciphertext, None)
+
+    def _content(self, month: bytes) -> AESGCM:
+        return AESGCM(self._derive(f"at rest: content of {int.from_bytes(month, 'big')}"))
 
     def address(self, installation: Installation, *, access_token: str, chat_id: bytes, author: bytes) -> Address:
         """Return the address of a notification: the digests that the device's row has."""
@@ -165,6 +231,15 @@ class AtRest:
         return b"".join(sorted({self.item_digest(installation, item) for item in items})) or None
 
 
+def _content_place(month: bytes, delivery_key: bytes, installation: Installation) -> bytes:
+    names = month, delivery_key, installation.key_hash, installation.installation_hash
+    return _place("deliveries", "sealed_content", *names)
+
+
+def _part_place(signer: bytes, entire_message_hash: bytes, index: int) -> bytes:
+    return _place("message_segments", "payload", signer, entire_message_hash, index.to_bytes(8, "big"))
+
+
 def _row(column: str, installation: Installation, version: int) -> bytes:
     return _place(
         "registrations", column, installation.key_hash, installation.installation_hash, version.to_bytes(8, "big")
@@ -176,12 +251,12 @@ def _place(table: str, column: str, *parts: bytes) -> bytes:
     return b"".join(len(name).to_bytes(4, "big") + name for name in names)
 
 
-def _seal(key: AESGCM, plaintext: bytes, place: bytes) -> bytes:
+def _seal(key: AESGCM, plaintext: bytes, place: bytes | None) -> bytes:
     nonce = secrets.token_bytes(NONCE_BYTES)
     return nonce + key.encrypt(nonce, plaintext, place)
 
 
-def _open(key: AESGCM, ciphertext: bytes, place: bytes) -> bytes:
+def _open(key: AESGCM, ciphertext: bytes, place: bytes | None) -> bytes:
     try:
         return key.decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], place)
     except (InvalidTag, ValueError):

@@ -108,7 +108,11 @@ def test_a_dead_letter_keeps_all_that_a_retry_needs(connection):
     [(key, sealed, failure)] = connection.execute(
         "SELECT delivery_key, sealed_content, failure FROM deliveries"
     ).fetchall()
-    assert (*AT_REST.open_content(key, sealed), failure) == (b"chat", b"message", "rate_limited")
+    assert (*AT_REST.open_content(key, delivery(1).installation, sealed), failure) == (
+        b"chat",
+        b"message",
+        "rate_limited",
+    )
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.deciding import IDENTITY, PHONE, TOKEN
+from support.deciding import IDENTITY, NOW, PHONE, TOKEN
 from wakupush.model.platforms import Platform, TokenType
 from wakupush.model.registrations import Installation, Registration
-from wakupush.protocol.at_rest import KEYED_COLUMNS
+from wakupush.protocol.at_rest import KEYED_COLUMNS, AtRest
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.sealing import UnsealableError
@@ -65,11 +65,41 @@ def test_a_column_does_not_stand_for_another():
 
 
 def test_content_opens_for_its_delivery():
-    sealed = AT_REST.seal_content(b"1" * 32, b"chat", b"message")
-    assert AT_REST.open_content(b"1" * 32, sealed) == (b"chat", b"message")
-    for at_rest, key in ((AT_REST, b"2" * 32), (OTHERS, b"1" * 32)):
+    sealed = AT_REST.seal_content(b"1" * 32, HERE, b"chat", b"message", at=NOW)
+    assert AT_REST.open_content(b"1" * 32, HERE, sealed) == (b"chat", b"message")
+    places = [(b"2" * 32, HERE), *((b"1" * 32, place) for place in ELSEWHERE)]
+    for at_rest, key, place in [(OTHERS, b"1" * 32, HERE), *((AT_REST, *place) for place in places)]:
         with pytest.raises(UnsealableError):
-            at_rest.open_content(key, sealed)
+            at_rest.open_content(key, place, sealed)
+
+
+def test_contents_have_a_key_of_their_month():
+    derived = []
+    at_rest = AtRest.of(lambda purpose: derived.append(purpose) or purpose.encode().ljust(32)[-32:])
+    sealed = [at_rest.seal_content(b"1" * 32, HERE, b"c", b"m", at=NOW + 86_400 * 31 * month) for month in range(3)]
+    assert derived[-3:] == [f"at rest: content of {number}" for number in (24297, 24298, 24299)]
+    assert {at_rest.open_content(b"1" * 32, HERE, each) for each in sealed} == {(b"c", b"m")}
+    # The month is part of the place: a content does not pass as one of another month.
+    moved = sealed[0][:1] + sealed[1][1:3] + sealed[0][3:]
+    with pytest.raises(UnsealableError):
+        at_rest.open_content(b"1" * 32, HERE, moved)
+
+
+def test_contents_of_old_code_open():
+    for _ in range(1000):  # one in 256 begins like a new one
+        sealed = AT_REST.seal_content_for_old_code(b"1" * 32, b"chat", b"message")
+        assert AT_REST.open_content(b"1" * 32, HERE, sealed) == (b"chat", b"message")
+
+
+def test_parts_open_in_their_row():
+    place = (b"signer", b"h" * 32, 3)
+    sealed = AT_REST.seal_part(*place, b"payload")
+    assert AT_REST.open_part(*place, sealed) == b"payload"
+    for other in ((b"other", b"h" * 32, 3), (b"signer", b"x" * 32, 3), (b"signer", b"h" * 32, 4)):
+        with pytest.raises(UnsealableError):
+            AT_REST.open_part(*other, sealed)
+    for _ in range(1000):
+        assert AT_REST.open_part(*place, AT_REST.seal_part_for_old_code(b"payload")) == b"payload"
 
 
 @given(st.binary(max_size=100))

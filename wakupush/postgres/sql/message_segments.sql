@@ -19,8 +19,13 @@ DELETE FROM message_segments USING unnest(%(signer)b::bytea[], %(hash)b::bytea[]
 WHERE signer = gone.of_signer AND entire_message_hash = gone.hash
 
 -- name: keep
+-- The form that older code opens, while it may run.
 INSERT INTO message_segments (signer, entire_message_hash, index, payload)
-SELECT * FROM unnest(%(signer)b::bytea[], %(hash)b::bytea[], %(index)s::int[], %(payload)b::bytea[])
+SELECT signer, hash, index,
+    CASE WHEN EXISTS (SELECT FROM schema_migrations WHERE name = '0108_post_seals') THEN payload ELSE old_payload END
+FROM unnest(
+    %(signer)b::bytea[], %(hash)b::bytea[], %(index)s::int[], %(payload)b::bytea[], %(old_payload)b::bytea[]
+) AS new (signer, hash, index, payload, old_payload)
 ON CONFLICT DO NOTHING
 
 -- name: trim
@@ -40,16 +45,19 @@ DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
 )
 
 -- name: trim_all
--- The newest that fit stay, of everybody.
+-- Chance decides which messages stay whole: an order by age would let the quickest sender shut out all others, and parts
+-- of a message are of no use without the others.
 DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
     SELECT kept.signer, kept.entire_message_hash, kept.index
     FROM message_segments AS kept JOIN (
-        SELECT signer, entire_message_hash, index,
-            row_number() OVER newest AS parts, sum(octet_length(payload)) OVER newest AS size
-        FROM message_segments
-        WINDOW newest AS (ORDER BY received_at DESC, signer, entire_message_hash, index ROWS UNBOUNDED PRECEDING)
-    ) AS ranked USING (signer, entire_message_hash, index)
-    WHERE parts > %(parts)s OR size > %(bytes)s
+        SELECT signer, entire_message_hash, sum(parts) OVER drawn AS parts, sum(size) OVER drawn AS size
+        FROM (
+            SELECT signer, entire_message_hash, count(*) AS parts, sum(octet_length(payload)) AS size, random() AS draw
+            FROM message_segments GROUP BY signer, entire_message_hash
+        ) AS messages
+        WINDOW drawn AS (ORDER BY draw, signer, entire_message_hash ROWS UNBOUNDED PRECEDING)
+    ) AS ranked USING (signer, entire_message_hash)
+    WHERE ranked.parts > %(parts)s OR ranked.size > %(bytes)s
     FOR UPDATE OF kept SKIP LOCKED
 )
 

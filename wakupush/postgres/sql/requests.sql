@@ -36,20 +36,26 @@ INSERT INTO deliveries AS old (
     author_digest, access_token_digest, state, attempt, lease, lease_until, seen_at, expires_at, task_id, trace_id
 )
 SELECT
-    delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,
-    author_digest, access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
+    delivery_key, key_hash, installation_hash, app, platform, notification_type,
+    -- The form that older code opens, while it may run.
+    CASE WHEN EXISTS (SELECT FROM schema_migrations WHERE name = '0108_post_seals')
+        THEN sealed_content ELSE old_content END,
+    chat_digest, author_digest, access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
     to_timestamp(expires), task_id, trace_id
 FROM unnest(
     %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[],
-    %(platform)s::smallint[], %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(chat_digest)b::bytea[],
-    %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)s::uuid[], %(seen)s::float8[],
+    %(platform)s::smallint[], %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(old_content)b::bytea[],
+    %(chat_digest)b::bytea[], %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)s::uuid[], %(seen)s::float8[],
     %(expires)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
 ) AS new (
-    delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,
+    delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, old_content, chat_digest,
     author_digest, access_token_digest, lease, seen, expires, task_id, trace_id
 )
 ORDER BY delivery_key
 ON CONFLICT (delivery_key) DO UPDATE SET
+    -- The one notification that a device gets beyond its limit may be for another user, who registered it too.
+    key_hash = excluded.key_hash,
+    installation_hash = excluded.installation_hash,
     app = excluded.app,
     platform = excluded.platform,
     sealed_content = excluded.sealed_content,

@@ -60,7 +60,7 @@ def put_together(
             later.append(message)
         else:
             now.append(message)
-    payloads = message_segments.parts(connection, loaded, reader.identity.segment_key) if loaded else {}
+    payloads = message_segments.parts(connection, loaded, reader.identity.at_rest) if loaded else {}
     stored_payloads = {
         name: payloads.get(name, {}) if name in loaded else dict.fromkeys(indexes, b"")
         for name, (indexes, _) in earlier.items()

@@ -132,7 +132,7 @@ def _store_parts(connection: Connection, identity: Identity, outcomes: Iterable[
     if not waiting_parts:
         return
     parts = [(part.signer, part.segment) for part in waiting_parts.values()]
-    message_segments.keep(connection, parts, identity.segment_key)
+    message_segments.keep(connection, parts, identity.at_rest)
     trimmed = message_segments.trim(
         connection,
         {signer for signer, _ in parts},

@@ -25,7 +25,6 @@ from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256, message_hash
 from wakupush.protocol.keys import PrivateKey
-from wakupush.protocol.sealing import unseal
 from wakupush.redis.limits import Limiter
 
 #: Low enough to be reached by some of the batches.
@@ -205,9 +204,9 @@ def left(server, clients):
     """Return everything that messages left."""
     found = {name: Counter(server.rows(query)) for name, query in TABLES.items() if name != "registrations"}
     found["registrations"] = {row[:2]: row[2:] for row in server.rows(TABLES["registrations"])}
-    key = server.context.identity.segment_key
+    at_rest = server.context.identity.at_rest
     parts = server.rows("SELECT signer, entire_message_hash, index, payload FROM message_segments")
-    found["segments"] = {row[:3]: unseal(key, row[3]) for row in parts}
+    found["segments"] = {row[:3]: at_rest.open_part(*row) for row in parts}
     found["events"] = Counter(server.rows(EVENTS))
     replies = server.answers(*clients)
     assert {reply.signer for reply in replies} <= {server.key}
