@@ -57,6 +57,8 @@ def decide(messages: Sequence[Message], facts: Installations, verdicts: Verdicts
             outcomes.append(outcome)
         elif isinstance(message.content, RefusedRegistration):
             client, request_id, failure = message.content.client, message.content.request_id, message.content.failure
+            if not verdicts.allow(REPEATS, message.entry.hash):
+                failure = Failure.REPEATED_TOO_OFTEN
             pseudonyms = context.identity.user_pseudonym(client.key_hash, context.period), None
             outcomes.append(_refused(message, client, request_id, failure, context=context, pseudonyms=pseudonyms))
     return outcomes
@@ -75,7 +77,7 @@ def _decide(
     refuse = partial(_refused, message, content.client, content.request_id, context=context, pseudonyms=pseudonyms)
     if charge.first and not all(verdicts.allow(name, charge.first) for name in (FIRST_REGISTRATIONS, INSTALLATIONS)):
         return refuse(Failure.REGISTRATION_RATE_LIMIT)
-    if charge.is_repeat and not verdicts.allow(REPEATS, message.entry.hash):
+    if not verdicts.allow(REPEATS, message.entry.hash):
         return refuse(Failure.REPEATED_TOO_OFTEN)
     try:
         change = change_of(

@@ -29,6 +29,7 @@ from wakupush.model.queues import REGISTRATION
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.registration.charge import charge
 from wakupush.server.registration.installations import Installations
+from wakupush.server.registration.read import RefusedRegistration
 
 SUCCESS, MISMATCH, INTERNAL = None, Answer.VERSION_MISMATCH, Answer.INTERNAL_ERROR
 V2, END2 = registration_message(2), unregistration_message(2)
@@ -91,7 +92,8 @@ def test_installations_of_a_key_are_limited(stored, contents, answers):
         if answer is INTERNAL:
             assert failures(outcome) == [Failure.INSTALLATION_LIMIT] * 2
             assert outcome.effect is None
-    assert not limits_of(ON_TABLET, stored=stored_installations(V2), installations_per_key=1)
+    one_more = limits_of(ON_TABLET, stored=stored_installations(V2), installations_per_key=1)
+    assert one_more == [repeat_limit(ON_TABLET)]
 
 
 def test_unmentioned_installations_count_too():
@@ -110,10 +112,10 @@ def test_unmentioned_installations_count_too():
         ([], registration_message(2**64 - 1), first_limits()),
         ([], unregistration_message(1), first_limits()),
         ([], WITH_WRONG_GRANT, first_limits()),
-        ([], registration_message(0), []),
-        ([], registration_message(1, grant=b""), []),
+        ([], registration_message(0), [repeat_limit(registration_message(0))]),
+        ([], registration_message(1, grant=b""), [repeat_limit(registration_message(1, grant=b""))]),
         ([V2], registration_message(3), []),
-        ([V2], registration_message(1), []),
+        ([V2], registration_message(1), [repeat_limit(registration_message(1))]),
         ([V2], unregistration_message(3), []),
         ([END2], registration_message(3), []),
         ([V2], V2, [repeat_limit(V2)]),
@@ -125,8 +127,23 @@ def test_first_registrations_and_repeats_are_counted(stored, content, limits):
     assert limits_of(content, stored=stored_installations(*stored)) == limits
 
 
-def test_a_repeat_with_a_dead_token_is_not_counted():
-    assert limits_of(V2, stored=stored_installations(V2, token_died=True)) == []
+def test_a_repeat_with_a_dead_token_counts_as_refused():
+    assert limits_of(V2, stored=stored_installations(V2, token_died=True)) == [repeat_limit(V2)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [registration_message(1), RefusedRegistration(ALICE.public_key, b"r" * 64, Failure.REGISTRATION_MALFORMED)],
+)
+def test_refused_registrations_are_answered_seldom(content):
+    """Anybody can send a recorded one in new envelopes: each cost an answer."""
+    stored = stored_installations(V2)
+    [limit] = limits_of(content, stored=stored)
+    assert limit == Limit(REPEATS, 3, MINUTE, entry(1).hash, key=limit.key)
+    [answered] = decide_registrations(content, stored=stored)
+    assert answered.reply is not None
+    [silent] = decide_registrations(content, stored=stored, verdicts=hold_back(limit))
+    assert (failures(silent), silent.reply) == ([Failure.REPEATED_TOO_OFTEN], None)
 
 
 def test_a_task_counts_as_if_one_by_one():
@@ -149,7 +166,9 @@ def test_a_task_counts_as_if_one_by_one():
             (FIRST_REGISTRATIONS, 1),
             (INSTALLATIONS, 1),
             (REPEATS, 2),
+            (REPEATS, 4),
             (REPEATS, 6),
+            (REPEATS, 8),
             (FIRST_REGISTRATIONS, 9),
             (INSTALLATIONS, 9),
             (FIRST_REGISTRATIONS, 11),
@@ -185,7 +204,7 @@ def test_a_new_installation_shares_one_verdict():
 def test_an_older_version_shares_the_verdict():
     """Or a registration whose grant is wrong would be counted in the place of the one behind it."""
     contents = WITH_WRONG_GRANT, registration_message(1)
-    assert limits_of(*contents) == first_limits()
+    assert limits_of(*contents) == [*first_limits(), repeat_limit(registration_message(1), 2)]
     outcomes = decide_registrations(*contents, verdicts=hold_back(*first_limits()))
     assert registration_answers(outcomes) == [INTERNAL] * 2
     assert registration_answers(decide_registrations(*contents)) == [Answer.MALFORMED_MESSAGE, SUCCESS]
@@ -197,11 +216,12 @@ def test_an_uncounted_registration_is_not_stored():
     outcomes = decide_registrations(
         registration_message(1), ON_TABLET, verdicts=hold_back(*first_limits()), limits=most_one
     )
-    assert limits_of(registration_message(1), ON_TABLET, **most_one) == first_limits()
+    counted = limits_of(registration_message(1), ON_TABLET, **most_one)
+    assert counted == [*first_limits(), repeat_limit(ON_TABLET, 2)]
     assert registration_answers(outcomes) == [INTERNAL] * 2
     assert [outcome.effect for outcome in outcomes] == [None] * 2
     contents = WITH_WRONG_GRANT, V2
-    assert limits_of(*contents, stored=stored_installations(V2)) == []
+    assert limits_of(*contents, stored=stored_installations(V2)) == [repeat_limit(V2, 2)]
     outcomes = decide_registrations(*contents, stored=stored_installations(V2))
     assert registration_answers(outcomes) == [Answer.MALFORMED_MESSAGE, Answer.SILENCE]
 
@@ -221,7 +241,7 @@ def test_repeats_above_the_limit_are_silent():
 
 def test_a_changed_installation_is_never_held_back():
     contents = registration_message(3), unregistration_message(4), registration_message(1), registration_message(5)
-    assert limits_of(*contents, stored=stored_installations(V2)) == []
+    assert limits_of(*contents, stored=stored_installations(V2)) == [repeat_limit(registration_message(1), 3)]
     verdicts = hold_back(*(limit for number in range(1, 5) for limit in first_limits(number)))
     outcomes = decide_registrations(*contents, stored=stored_installations(V2), verdicts=verdicts)
     assert registration_answers(outcomes) == [SUCCESS, SUCCESS, MISMATCH, SUCCESS]
