@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -14,6 +15,7 @@ from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequ
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Unregistration
 from wakupush.postgres import deliveries, due, registrations, requests
+from wakupush.protocol.sealing import UnsealableError
 
 MONDAY = date(2026, 11, 23)
 
@@ -113,6 +115,31 @@ def test_a_dead_letter_keeps_all_that_a_retry_needs(connection):
         b"message",
         "rate_limited",
     )
+
+
+@pytest.mark.parametrize("may_old_code_run", [True, False])
+def test_old_code_opens_contents_while_it_may_run(connection, may_old_code_run):
+    """The form before migration 0108 is not bound to the device."""
+    if may_old_code_run:
+        connection.execute("DELETE FROM schema_migrations WHERE name = '0108_post_seals'")
+    take_on(connection, [delivery(1)], {})
+    [(key, sealed)] = connection.execute("SELECT delivery_key, sealed_content FROM deliveries").fetchall()
+    assert AT_REST.open_content(key, delivery(1).installation, sealed) == (b"chat", b"message")
+    with nullcontext() if may_old_code_run else pytest.raises(UnsealableError):
+        AT_REST.open_content(key, delivery(2).installation, sealed)
+
+
+def test_a_device_of_two_users_is_told_the_right_one(connection):
+    """The notification beyond a device's limit has one key for all users who registered the device."""
+    take_on(connection, [delivery(1)], {})
+    deliveries.settle(
+        connection, [Settlement(delivery=delivery(1), state=DeliveryState.FAILED, failure=Failure.TOKEN_REJECTED)]
+    )
+    of_another = replace(delivery(1), installation=delivery(2).installation)
+    assert take_on(connection, [of_another], {}, lease=0)
+    [claimed] = due.claim(connection, IOS, limit=10, seconds=60)
+    [(taken, _)] = take(connection, {claimed.delivery_key: claimed.begun})
+    assert (taken.installation, taken.chat_id) == (delivery(2).installation, b"chat")
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):

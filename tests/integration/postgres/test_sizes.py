@@ -1,6 +1,7 @@
 """What a query or a segment would load is known before: the rows say it, and what they hold stays on the disk."""
 
 import os
+from contextlib import nullcontext
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import ledger, message_segments, quarantine, registrations
 from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.sealing import UnsealableError
 from wakupush.protocol.segments import Segment
 
 CONTACTS = 1200
@@ -97,6 +99,19 @@ def test_a_segment_costs_no_more_the_more_are_kept(connection, server):
     assert read() - before < 50
     # Messages go whole.
     assert 3 <= message_segments.trim_all(connection, parts=4000, bytes=1_000_000_000) <= 5
+
+
+@pytest.mark.parametrize("may_old_code_run", [True, False])
+def test_old_code_opens_segments_while_it_may_run(connection, server, may_old_code_run):
+    """The form before migration 0108 is not bound to its row."""
+    at_rest, name = server.context.identity.at_rest, (b"\2" * 33, b"h" * 32)
+    if may_old_code_run:
+        connection.execute("DELETE FROM schema_migrations WHERE name = '0108_post_seals'")
+    message_segments.keep(connection, [(name[0], Segment(name[1], 0, 2, b"part"))], at_rest)
+    assert message_segments.parts(connection, [name], at_rest) == {name: {0: b"part"}}
+    connection.execute("UPDATE message_segments SET index = 1")
+    with nullcontext() if may_old_code_run else pytest.raises(UnsealableError):
+        message_segments.parts(connection, [name], at_rest)
 
 
 def test_chance_decides_which_segments_stay(connection, server):

@@ -2,11 +2,13 @@
 
 import os
 import time
+from functools import cache
 
 import pytest
 
 from support.served import request
-from wakupush.model.queues import DISPATCH
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRequest
 from wakupush.protocol import envelopes, payload, topics
@@ -55,20 +57,39 @@ def to_nobody_in_short(server):
     return of_items(server, *[PushNotification(type=PushNotification.MESSAGE)] * 200)
 
 
+def refused_registration(server):
+    return messages.register(STRANGER, server.key, messages.registration(STRANGER, server.key, version=0))
+
+
+@cache
+def disabled_device(server):
+    return server.register(STRANGER, enabled=False)
+
+
+def to_own_disabled_device(server):
+    return of_items(server, messages.notification(STRANGER.public_key.key_hash, disabled_device(server)))
+
+
 def stored(server):
     return dict(server.rows(RELATIONS))
 
 
-@pytest.mark.parametrize("make", [junk, malformed, to_nobody, to_nobody_in_short])
-def test_a_stranger_stores_less_than_four_bytes_a_byte(server, make):
+@pytest.mark.parametrize(
+    ("make", "queue"),
+    [
+        *((make, DISPATCH) for make in (junk, malformed, to_nobody, to_nobody_in_short, to_own_disabled_device)),
+        (refused_registration, REGISTRATION),
+    ],
+)
+def test_a_stranger_stores_less_than_four_bytes_a_byte(server, make, queue):
     """Each comes alone, which costs most. 200 short items left 40 bytes a byte."""
     for _ in range(10):
-        server.handle(DISPATCH, make(server))
+        server.handle(queue, make(server))
     before, sent = stored(server), 0
     for _ in range(MESSAGES):
         message = make(server)
         sent += len(message.payload) + len(message.content_topic)
-        server.handle(DISPATCH, message)
+        server.handle(queue, message)
     grown = {name: size - before.get(name, 0) for name, size in stored(server).items() if size != before.get(name)}
     rounded = 2 * PAGE_BYTES * len(grown)  # an index and the table
     assert sum(grown.values()) - rounded < MOST_STORED_BYTES * sent

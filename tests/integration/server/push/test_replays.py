@@ -142,6 +142,16 @@ def test_an_old_time_in_a_copy_spares_the_original(server, client):
     assert len(server.pushes()) == 1
 
 
+@pytest.mark.parametrize("fields", [{}, {"enabled": False}])
+def test_filtered_requests_repeat_as_seldom_as_others(server, client, fields):
+    """Their ids are remembered, too: or the number of answers would show who is filtered."""
+    content = server.register(client, **fields)
+    server.handle(DISPATCH, sent := request(client, server, content))
+    for _ in range(5):
+        send_again(server, sent)
+    assert server.outcomes(client) == [["success"]] * 4
+
+
 def test_failed_items_are_not_remembered(server, client):
     content = server.register(client, installation_id=PHONE)
     late(server, request(client, server, content, access_token="wrong"), live=True)
