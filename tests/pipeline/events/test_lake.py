@@ -1,7 +1,7 @@
 """The lake: what is committed once, in which order rows lie, damaged files; pseudonyms that cannot be joined back."""
 
 import hmac
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from pipeline.events import lake as lakes
 from pipeline.events import schema, tidy
 from pipeline.events.lake import EVENTS, MARK, Lake, LakeMark
 from pipeline.events.pseudonyms import GRACE_DAYS, Keys, rehash
+from wakupush.model.events import period_of
 
 DAY = date(2026, 11, 3)
 
@@ -219,6 +220,15 @@ def test_keys_last_for_their_period(tmp_path):
     assert passing[2900] not in made.values()
     assert Keys(tmp_path / "keys", 7).of([begin], over) != passing
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["2901.key"]
+
+
+def test_pseudonyms_of_events_change_with_the_keys(tmp_path):
+    """Else a period of the lake would count its people twice."""
+    for days in (1, 10, 28):
+        keys = Keys(tmp_path, days)
+        for day in (date(2026, 11, 25) + timedelta(days=number) for number in range(60)):
+            begin = datetime.combine(day, time(), UTC).timestamp()
+            assert {keys.period(day)} == {period_of(begin + second, days) for second in (0.0, 86_399.9)}
 
 
 def test_a_broken_key_is_told(tmp_path):
