@@ -13,11 +13,12 @@ from support.rows import AT_REST, IOS, NOW, change, delivery, take, take_on
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequest, Settlement
 from wakupush.model.failures import Failure
-from wakupush.model.registrations import Unregistration
+from wakupush.model.registrations import Installation, Unregistration
 from wakupush.postgres import deliveries, due, registrations, requests
 from wakupush.protocol.sealing import UnsealableError
 
 MONDAY = date(2026, 11, 23)
+BOB = Installation(b"b" * 64, b"2" * 16)
 
 
 def test_delivery_is_added_again_only_after_failure(connection):
@@ -126,7 +127,7 @@ def test_old_code_opens_contents_while_it_may_run(connection, may_old_code_run):
     [(key, sealed)] = connection.execute("SELECT delivery_key, sealed_content FROM deliveries").fetchall()
     assert AT_REST.open_content(key, delivery(1).installation, sealed) == (b"chat", b"message")
     with nullcontext() if may_old_code_run else pytest.raises(UnsealableError):
-        AT_REST.open_content(key, delivery(2).installation, sealed)
+        AT_REST.open_content(key, BOB, sealed)
 
 
 def test_a_device_of_two_users_is_told_the_right_one(connection):
@@ -135,11 +136,11 @@ def test_a_device_of_two_users_is_told_the_right_one(connection):
     deliveries.settle(
         connection, [Settlement(delivery=delivery(1), state=DeliveryState.FAILED, failure=Failure.TOKEN_REJECTED)]
     )
-    of_another = replace(delivery(1), installation=delivery(2).installation)
+    of_another = replace(delivery(1), installation=BOB)
     assert take_on(connection, [of_another], {}, lease=0)
     [claimed] = due.claim(connection, IOS, limit=10, seconds=60)
     [(taken, _)] = take(connection, {claimed.delivery_key: claimed.begun})
-    assert (taken.installation, taken.chat_id) == (delivery(2).installation, b"chat")
+    assert (taken.installation, taken.chat_id) == (BOB, b"chat")
 
 
 def test_giving_a_delivery_back_counts_no_attempt(connection):
