@@ -135,8 +135,9 @@ def test_wrong_usage_says_what_is_right(run, arguments, text):
     assert re.search(text, run(*arguments, expect=USAGE).stderr)
 
 
-def test_show_tells_all_that_is_no_secret(client, quarantined, run):
+def test_show_tells_all_that_is_no_secret(server, client, quarantined, run, monkeypatch):
     message, _ = quarantined
+    monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", server.context.identity.private_key.secret.hex())
     hash_ = message_hash(SHARD, message)
     result = run("show", hash_.hex()[:9].upper(), "--json")
     shown = json.loads(result.stdout)
