@@ -42,10 +42,17 @@ def add(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
     return set(topics)
 
 
-def candidates(connection: Connection, topics: Collection[bytes]) -> dict[bytes, list[QueryTopic]]:
-    """Return the users who may be asked for on these topics."""
+def candidates(connection: Connection, topics: Collection[bytes], most: int) -> dict[bytes, list[QueryTopic]]:
+    """Return the users who may be asked for on these topics.
+
+    Args:
+        connection: to the database.
+        topics: 4 bytes each.
+        most: users of a topic; of more, chance decides, but users with a device that some push reached come first.
+    """
     users: dict[bytes, list[QueryTopic]] = {}
-    for topic_, key_hash, prefixed, key in connection.execute(_SQL["candidates"], {"topics": list(topics)}):
+    rows = connection.execute(_SQL["candidates"], {"topics": list(topics), "most": most})
+    for topic_, key_hash, prefixed, key in rows:
         users.setdefault(topic_, []).append(QueryTopic(key_hash, prefixed, key))
     return users
 
@@ -74,9 +81,9 @@ def without_key(connection: Connection, after: bytes, *, prefixed: bool, most: i
     return [row[0] for row in rows]
 
 
-def underived(connection: Connection, start: bytes, most: int) -> list[QueryTopic]:
-    """Return some topics, as clients use them, that have no derived key yet: the next by key hash, after `start`."""
-    rows = connection.execute(_SQL["underived"], {"start": start, "most": most})
+def underived(connection: Connection, most: int) -> list[QueryTopic]:
+    """Return topics, as clients use them, that have no derived key yet: those of the users who registered last."""
+    rows = connection.execute(_SQL["underived"], {"most": most})
     return [QueryTopic(key_hash, prefixed, None) for key_hash, prefixed in rows]
 
 

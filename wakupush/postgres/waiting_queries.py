@@ -7,6 +7,7 @@ from psycopg import Connection
 from wakupush.model.entries import Entry
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres.named_sql import load
+from wakupush.postgres.query_topics import QueryTopic
 
 _SQL = load("waiting_queries")
 
@@ -33,14 +34,21 @@ def add(connection: Connection, queries: Collection[tuple[Entry, float | None]])
     )
 
 
-def topics(connection: Connection, most: int) -> list[str]:
-    """Return some random content topics for whose keys queries wait."""
-    return [row[0] for row in connection.execute(_SQL["topics"], {"most": most})]
+def awaited(connection: Connection, age: float, most: int) -> list[QueryTopic]:
+    """Return topics without a derived key on which queries wait, one user of each.
+
+    Args:
+        connection: to the database.
+        age: seconds since their users registered; those come first that are next to it, in powers.
+        most: topics.
+    """
+    rows = connection.execute(_SQL["awaited"], {"age": age, "most": most})
+    return [QueryTopic(key_hash, prefixed, None) for key_hash, prefixed in rows]
 
 
-def wake(connection: Connection, content_topic: str) -> None:
-    """Make queries due that wait for the key of this topic."""
-    connection.execute(_SQL["wake"], {"content_topic": content_topic})
+def wake(connection: Connection) -> None:
+    """Make queries due that wait for the key of their topic, once all users of the topic have one."""
+    connection.execute(_SQL["wake"])
 
 
 def take(connection: Connection, most: int) -> list[Entry]:

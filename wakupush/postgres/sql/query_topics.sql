@@ -4,7 +4,20 @@ SELECT * FROM unnest(%(key_hashes)b::bytea[], %(prefixed)s::boolean[], %(topics)
 ON CONFLICT DO NOTHING
 
 -- name: candidates
-SELECT topic, key_hash, prefixed, symmetric_key FROM query_topics WHERE topic = ANY (%(topics)b)
+-- Of a topic that too many share, users come first to whom some platform delivered: all others can be made up.
+SELECT topic, key_hash, prefixed, symmetric_key FROM (
+    SELECT topic, key_hash, prefixed, symmetric_key,
+        row_number() OVER (PARTITION BY topic ORDER BY is_proven DESC, random()) AS place
+    FROM (
+        SELECT topic, key_hash, prefixed, symmetric_key, CASE
+            WHEN count(*) OVER (PARTITION BY topic) > %(most)s THEN EXISTS (
+                SELECT FROM registrations WHERE registrations.key_hash = query_topics.key_hash AND proven
+            )
+        END AS is_proven
+        FROM query_topics WHERE topic = ANY (%(topics)b)
+    ) AS users
+) AS ranked
+WHERE place <= %(most)s
 
 -- name: set_key
 UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key_hash)s AND prefixed = %(prefixed)s
@@ -71,15 +84,9 @@ ORDER BY key_hash
 LIMIT %(most)s
 
 -- name: underived
-(
-    SELECT key_hash, prefixed FROM query_topics
-    WHERE symmetric_key IS NULL AND NOT prefixed AND key_hash > %(start)s ORDER BY key_hash LIMIT %(most)s
-)
-UNION ALL
-(
-    SELECT key_hash, prefixed FROM query_topics
-    WHERE symmetric_key IS NULL AND NOT prefixed AND key_hash <= %(start)s ORDER BY key_hash LIMIT %(most)s
-)
+SELECT key_hash, prefixed FROM query_topics
+WHERE symmetric_key IS NULL AND NOT prefixed
+ORDER BY added_at DESC
 LIMIT %(most)s
 
 -- name: set_keys

@@ -10,14 +10,25 @@ FROM unnest(
 ORDER BY hash
 ON CONFLICT DO NOTHING
 
--- name: topics
-SELECT content_topic FROM (
+-- name: awaited
+-- A topic has one turn, however many users share it. Those that clients use come before those with 0x; among them a draw
+-- of an age decides, so that many users of one age do not delay those of another one.
+SELECT key_hash, prefixed FROM (
     SELECT DISTINCT content_topic FROM waiting_queries WHERE due_at IS NULL
-) AS topics
-ORDER BY random() LIMIT %(most)s
+) AS waiting
+CROSS JOIN LATERAL (
+    SELECT key_hash, prefixed, added_at FROM query_topics
+    WHERE topic = decode(substr(content_topic, 11, 8), 'hex') AND symmetric_key IS NULL
+    ORDER BY prefixed, random() LIMIT 1
+) AS users
+ORDER BY prefixed, abs(ln(greatest(1, extract(epoch FROM now() - added_at))) - ln(%(age)s::float8)), random()
+LIMIT %(most)s
 
 -- name: wake
-UPDATE waiting_queries SET due_at = now() WHERE due_at IS NULL AND content_topic = %(content_topic)s
+UPDATE waiting_queries SET due_at = now()
+WHERE due_at IS NULL AND NOT EXISTS (
+    SELECT FROM query_topics WHERE topic = decode(substr(content_topic, 11, 8), 'hex') AND symmetric_key IS NULL
+)
 
 -- name: take
 DELETE FROM waiting_queries WHERE message_hash = ANY (ARRAY(

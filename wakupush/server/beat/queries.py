@@ -1,13 +1,14 @@
 """Jobs about queries: the keys of their topics, those that wait, and the topics that ingest looks for."""
 
-import os
+import random
 import time
 from dataclasses import replace
+from itertools import chain, zip_longest
 from typing import Final
 
 import structlog
 
-from wakupush.model.queues import QUERY, QUEUES
+from wakupush.model.queues import QUERY
 from wakupush.postgres import ledger, query_topics, waiting_queries
 from wakupush.postgres.query_topics import QueryTopic
 from wakupush.protocol import topics
@@ -18,10 +19,10 @@ from wakupush.server.beat.beat import Beat
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Topics that one run looks at; the next run chooses again by chance.
-TOPICS_MOST: Final = 8
-#: Users of one run who were not asked for. A user who is asked for meanwhile waits for that many.
-AHEAD_MOST: Final = 4
+#: Keys of new users that one run derives at most, and as many of topics on which queries wait.
+KEYS_MOST: Final = 2
+#: Seconds since a user registered, up to which ages are told apart.
+OLDEST_SECONDS: Final = 1e7
 #: Queries that one run enqueues at most.
 TAKEN_MOST: Final = 64
 #: Seconds for which a query waits; clients use what comes within an hour.
@@ -38,28 +39,17 @@ MARGIN_SECONDS: Final = 600.0
 def derive_keys(beat: Beat) -> int:
     """Derive some keys, and rest in between; return how many.
 
-    First come topics on which queries wait; then, while the workers have nothing to do, those of users who were not
-    asked for yet. Chance decides which. This needs no secret: a topic's name is the hash of its user's key.
+    Users who registered last take turns with topics on which queries wait: anybody can let junk wait on all topics.
+    This needs no secret: a topic's name is the hash of its user's key.
     """
+    age = OLDEST_SECONDS ** random.random()
     with beat.pool.connection() as connection:
-        content_topics = waiting_queries.topics(connection, TOPICS_MOST)
-    if content_topics:
-        return sum(_derive_topic(beat, content_topic) for content_topic in content_topics)
+        newest = query_topics.underived(connection, KEYS_MOST)
+        awaited = waiting_queries.awaited(connection, age, KEYS_MOST)
+    turns = filter(None, chain.from_iterable(zip_longest(newest, awaited)))
+    count = sum(_derive(beat, user) for user in dict.fromkeys(turns))
     with beat.pool.connection() as connection:
-        users = query_topics.underived(connection, os.urandom(64), AHEAD_MOST)
-    if not users or any(beat.redis.llen(name) for name in QUEUES):
-        return 0
-    return sum(_derive(beat, user) for user in users)
-
-
-def _derive_topic(beat: Beat, content_topic: str) -> int:
-    """Derive the keys of a topic, which several users can share, and wake the queries that wait for them."""
-    topic = topics.topic_of(content_topic)
-    with beat.pool.connection() as connection:
-        users = query_topics.candidates(connection, [topic]).get(topic, []) if topic else []
-    count = sum(_derive(beat, user) for user in users if user.symmetric_key is None)
-    with beat.pool.connection() as connection:
-        waiting_queries.wake(connection, content_topic)
+        waiting_queries.wake(connection)
     return count
 
 

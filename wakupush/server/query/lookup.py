@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from psycopg import Connection
 
@@ -12,6 +13,9 @@ from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.query.charge import answer_size, is_allowed, is_too_large
 from wakupush.server.query.read import OpenedQuery
+
+#: Keys of a topic with which a message is tried at most. Anybody can make keys up whose topic is a user's.
+TOPIC_KEYS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ def keys(connection: Connection, topics: Collection[bytes]) -> Mapping[bytes, Se
 
     None stands for a key that is not derived yet. Anybody can derive a key who knows the user's public key.
     """
-    users_by_topic = query_topics.candidates(connection, list(topics))
+    users_by_topic = query_topics.candidates(connection, list(topics), TOPIC_KEYS)
     return {topic: [user.symmetric_key for user in users] for topic, users in users_by_topic.items()}
 
 

@@ -11,13 +11,13 @@ from redis import Redis
 
 from ingest.enqueue import Enqueuer
 from ingest.routing import Routes
-from support.served import SHARD
+from support.served import SHARD, prove
 from wakupush.devnet.demo import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres import registrations
-from wakupush.protocol import topics
+from wakupush.protocol import payload, topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
@@ -115,9 +115,6 @@ def test_a_query_waits_for_a_key_whatever_its_version(server, client, version):
 
 def test_keys_are_derived_before_anybody_asks(server, client):
     register_unseen(server, client)
-    server.context.redis.lpush(DISPATCH.name, "a task")
-    assert derive_keys(server.context) == 0  # the workers have something to do
-    server.context.redis.delete(DISPATCH.name)
     assert derive_keys(server.context) == 1
     assert derive_keys(server.context) == 0  # of the topic that clients use
     server.handle(QUERY, messages.query(client, client.public_key.key_hash))
@@ -147,15 +144,99 @@ def test_queries_on_derived_keys_do_not_notice_junk(server, client):
 
 def test_deriving_has_a_bounded_share_of_a_core(open_server, monkeypatch):
     server = open_server(worker={"key_derivation_share": 0.25})
-    users = [PrivateKey.generate() for _ in range(3)]
-    for user in users:
-        register_unseen(server, user)
+    for _ in range(2):
+        register_unseen(server, PrivateKey.generate())
     clock = itertools.count(step=0.02)
     rests = []
     monkeypatch.setattr(time, "thread_time", lambda: next(clock))
     monkeypatch.setattr(time, "sleep", rests.append)
-    assert derive_keys(server.context) == 3
-    assert rests == pytest.approx([0.06] * 3)
+    assert derive_keys(server.context) == 2
+    assert rests == pytest.approx([0.06] * 2)
+
+
+def add_topics(server, count, *, prefixed="false", topic="substr(key, 1, 4)", derived=False):
+    """Add the query topics of made up users who registered yesterday."""
+    server.rows(
+        "INSERT INTO query_topics (key_hash, prefixed, topic, symmetric_key, added_at)"
+        f" SELECT key, {prefixed}, {topic}, {'substr(key, 1, 32)' if derived else 'NULL'}, current_date - 1"
+        " FROM generate_series(1, %s) AS number, sha512(number::text::bytea) AS key RETURNING 1",
+        count,
+    )
+
+
+def let_junk_wait(server):
+    """Let a message wait on each topic that there is."""
+    server.rows(
+        "INSERT INTO waiting_queries"
+        " (message_hash, pubsub_topic, content_topic, payload, message_timestamp, meta, seen_at)"
+        " SELECT sha256(topic), %s, '/waku/1/0x' || encode(topic, 'hex') || '/rfc26', '', 1, '', now()"
+        " FROM query_topics ON CONFLICT DO NOTHING RETURNING 1",
+        SHARD,
+    )
+
+
+def ask_for_an_older_user(server, client):
+    """Ask for a user after whom others registered, who are not asked for; nobody's key is derived."""
+    for user in (client, *(PrivateKey.generate() for _ in range(4))):
+        register_unseen(server, user)
+    yesterday = "UPDATE query_topics SET added_at = current_date - 1 WHERE key_hash = %s RETURNING 1"
+    server.rows(yesterday, client.public_key.key_hash)
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+
+
+def test_junk_does_not_delay_queries_for_new_users(open_server, client):
+    """A fifth of a slow core derives 24 keys in 3 seconds."""
+    server = open_server(worker={"key_derivation_share": 1.0})
+    add_topics(server, 10_000, prefixed="mod(number, 2) = 0")
+    let_junk_wait(server)
+    register_unseen(server, client)
+    server.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    derived, answers = 0, []
+    while not answers and derived < 24:
+        derived += derive_keys(server.context)
+        enqueued(server)
+        answers = server.answers(client)
+    assert len(answers) == 1
+
+
+def test_topics_of_clients_come_before_those_with_0x(open_server, client):
+    """Nobody derives the latter ahead: junk can wait on each user's."""
+    server = open_server(worker={"key_derivation_share": 1.0})
+    add_topics(server, 1_000, prefixed="true")
+    let_junk_wait(server)
+    ask_for_an_older_user(server, client)
+    derive_keys(server.context)
+    enqueued(server)
+    assert len(server.answers(client)) == 1
+
+
+def test_a_crowded_topic_does_not_delay_others(open_server, client):
+    server = open_server(worker={"key_derivation_share": 1.0})
+    add_topics(server, 200, topic="'\\x11223344'")
+    let_junk_wait(server)
+    ask_for_an_older_user(server, client)
+    derive_keys(server.context)
+    enqueued(server)
+    assert len(server.answers(client)) == 1
+    assert server.rows("SELECT count(symmetric_key) FROM query_topics WHERE topic = '\\x11223344'") == [(1,)]
+
+
+def test_a_message_is_tried_with_few_keys_of_a_topic(server, client, monkeypatch):
+    """A user with a device that pushes reach is among them."""
+    registered = server.register(client)
+    prove(client, server, registered)
+    server.rows("UPDATE query_topics SET topic = '\\x11223344' WHERE NOT prefixed RETURNING 1")
+    add_topics(server, 200, topic="'\\x11223344'", derived=True)
+    tries = []
+    open_symmetric = payload.open_symmetric
+    monkeypatch.setattr(payload, "open_symmetric", lambda *sealed: tries.append(sealed) or open_symmetric(*sealed))
+    asked = replace(messages.query(client, client.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
+    server.handle(QUERY, replace(asked, payload=os.urandom(300)))
+    assert len(tries) == 16
+    again = replace(messages.query(client, client.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
+    for query in (asked, again):
+        server.handle(QUERY, query)
+        assert len(server.answers(client)) == 1
 
 
 def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client, monkeypatch):

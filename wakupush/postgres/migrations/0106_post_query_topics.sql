@@ -1,0 +1,2 @@
+-- The index of those that were registered last took its place.
+DROP INDEX query_topics_underived;
