@@ -23,6 +23,7 @@ from wakupush.cli import (
     setup,
     status,
     tokens,
+    why,
     workers,
 )
 from wakupush.cli.output import Commands
@@ -47,6 +48,7 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, pipeline.app),
     "Operate": (
         status.status,
+        why.why,
         setup.doctor,
         sample_push.sample_push,
         dead_letters.app,

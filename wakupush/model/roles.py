@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.RECONCILE: ("ingest reconcile",),
     Role.EXPORTER: ("exporter",),
     Role.FEEDBACK: ("feedback",),
-    Role.OPERATOR: ("dead-letters", "quarantine", "tokens", "doctor"),
+    Role.OPERATOR: ("why", "status", "dead-letters", "quarantine", "tokens", "doctor"),
     Role.PIPELINE: ("pipeline export",),
     Role.LAKE: ("pipeline tidy", "pipeline report", "pipeline capacity"),
     Role.REBUILD: ("pipeline rebuild", "pipeline warm-topics", "import reference", "export reference"),

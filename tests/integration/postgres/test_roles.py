@@ -78,6 +78,7 @@ USES = {
         "token_trials": {"shares"},
         "backlog": EVERY,
         "reconciliation": {"watermarks"},
+        "history": EVERY,
         "quarantine": EVERY,
         "roles": EVERY,
         "limits": EVERY,

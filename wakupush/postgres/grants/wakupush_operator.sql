@@ -7,6 +7,7 @@ GRANT
     DELETE
 ON deliveries TO wakupush_operator;
 GRANT SELECT ON delivery_history TO wakupush_operator;
+GRANT SELECT (time, kind, failure, reason, count, trace_id, key_pseudonym) ON delivery_events TO wakupush_operator;
 GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_operator;
 GRANT SELECT (message_hash), DELETE ON message_attempts TO wakupush_operator;
 GRANT SELECT, UPDATE (retried_at), DELETE ON quarantine TO wakupush_operator;

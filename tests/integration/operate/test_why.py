@@ -1,0 +1,198 @@
+"""``wakupush why``: the cause of each push that does not arrive is in the last sentence."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
+
+from support.served import SHARD, fault, is_due, request, trip
+from wakupush.cli import app
+from wakupush.devnet.demo import messages
+from wakupush.model.failures import Failure
+from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.model.roles import Role
+from wakupush.operate.why import ADVICE
+from wakupush.protocol.hashing import message_hash, shake256_64
+from wakupush.protocol.keys import PrivateKey
+from wakupush.server.delivery.next_attempts import attempt_due
+
+
+@pytest.fixture
+def run(dsn, monkeypatch):
+    """Run the command for a server, as the role of operators with the server's key."""
+
+    def run(server, *arguments, expect=0):
+        monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.OPERATOR))
+        monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", server.context.identity.private_key.secret.hex())
+        result = CliRunner().invoke(app, ["why", *arguments])
+        assert result.exit_code == expect, result.output
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def conclusion(run):
+    def conclusion(server, message, **options):
+        story = json.loads(run(server, message_hash(SHARD, message).hex(), "--json", **options))
+        return story["conclusion"]
+
+    return conclusion
+
+
+def test_a_delivered_push_is_told_hop_by_hop(run, server, client):
+    message = request(client, server, server.register(client))
+    server.handle(DISPATCH, message)
+    story = json.loads(run(server, message_hash(SHARD, message).hex()[:16], "--json"))
+    assert [event["kind"] for event in story["events"]] == [
+        "received", "opened", "answered", "admitted", "attempt", "delivered",
+    ]  # fmt: skip
+    assert story["conclusion"].startswith("gorush took it")
+    text = run(server, message_hash(SHARD, message).hex())
+    assert text.splitlines()[-1].endswith("try `wakupush test-push`")
+    assert "delivered" in text
+
+
+def test_a_message_that_nobody_heard_is_unknown(server, client, conclusion):
+    assert conclusion(server, request(client, server, messages.registration(client, server.key)), expect=1).startswith(
+        "nothing is known of it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        ("dead-1", "failed for good: the device token is dead"),
+        ("bad-1", "does not know the token"),
+        ("unavailable-1", "is tried again: the platform fails"),
+        ("throttled-1", "is tried again: the platform limits this device"),
+    ],
+)
+def test_what_the_platform_says_is_explained(server, client, conclusion, token, text):
+    message = request(client, server, server.register(client, device_token=token))
+    server.handle(DISPATCH, message)
+    assert text in conclusion(server, message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"kind": "status", "status": 503}, "gorush fails: see its log"),
+        ({"kind": "status", "status": 429}, "limits us (429)"),
+    ],
+)
+def test_what_gorush_does_is_explained(server, client, conclusion, fields, text):
+    message = request(client, server, server.register(client))
+    fault(server.context.settings.gorush.url[0], **fields)
+    server.handle(DISPATCH, message)
+    assert text in conclusion(server, message)
+
+
+def test_a_wrong_access_token_is_explained(server, client, conclusion):
+    registered = server.register(client)
+    registered.access_token = "0" * 36
+    message = request(client, server, registered)
+    server.handle(DISPATCH, message)
+    assert "refused: the sender has an old access token" in conclusion(server, message)
+
+
+def test_a_device_that_is_gone_is_explained(server, client, conclusion):
+    registered = server.register(client)
+    gone = messages.registration(client, server.key, installation_id=registered.installation_id, version=2)
+    gone.unregister = True
+    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    message = request(client, server, registered)
+    server.handle(DISPATCH, message)
+    assert "refused: the device is not registered here" in conclusion(server, message)
+
+
+def test_an_open_breaker_keeps_a_push_waiting(server, client, conclusion):
+    message = request(client, server, server.register(client))
+    trip(server.context.breaker)
+    server.handle(DISPATCH, message)
+    assert "is a breaker open" in conclusion(server, message)
+
+
+def test_a_dead_letter_says_how_to_send_it_again(open_server, client, conclusion, gorush):
+    server = open_server(delivery={"max_attempts": 2})
+    message = request(client, server, server.register(client))
+    fault(gorush, kind="status", status=503)
+    server.handle(DISPATCH, message)
+    attempt_due(server.context, is_due(server), "")
+    server.context.followers.wait()
+    text = conclusion(server, message)
+    assert text == "no attempt is left: gorush fails: see its log; after the repair: `wakupush dead-letters retry`"
+
+
+def test_an_expired_push_says_what_held_it_up(server, client, conclusion, gorush):
+    message = request(client, server, server.register(client))
+    fault(gorush, kind="status", status=503)
+    server.handle(DISPATCH, message)
+    due = is_due(server)
+    server.rows("UPDATE deliveries SET expires_at = now() RETURNING 1")
+    attempt_due(server.context, due, "")
+    server.context.followers.wait()
+    assert conclusion(server, message) == "it was too old to push: gorush fails: see its log"
+
+
+def test_a_request_that_came_too_late_is_explained(server, client, conclusion):
+    message = request(client, server, server.register(client))
+    server.handle(DISPATCH, message, seen=datetime.now(UTC).timestamp() - 3600)
+    assert "too old to push" in conclusion(server, message)
+
+
+def test_who_filters_is_hidden_unless_asked_for(run, server, client):
+    chat = b"a chat"
+    registered = server.register(client, muted_chat_list=[shake256_64(chat)])
+    message = request(client, server, registered, chat_id=shake256_64(chat))
+    server.handle(DISPATCH, message)
+    name = message_hash(SHARD, message).hex()
+    for arguments in ([name], [name, "--json"], ["--last-hour"], ["--user", str(client.public_key)]):
+        assert "muted" not in run(server, *arguments)
+    assert "accepted, not pushed by the receiver's choice" in run(server, name)
+    assert "muted" in run(server, name, "--reveal-filters")
+
+
+def test_a_user_is_found_around_a_time_and_no_other(run, server, client):
+    other = PrivateKey.generate()
+    pushed, missed = (request(each, server, server.register(each)) for each in (client, other))
+    server.handle(DISPATCH, pushed, missed)
+    now = datetime.now(UTC)
+    output = run(server, "--user", str(client.public_key), "--around", f"{now:%H:%M}", "--json")
+    stories = [json.loads(line) for line in output.splitlines()]
+    assert [story["conclusion"].split(":")[0] for story in stories] == [
+        "the registration is stored, and answered",
+        "gorush took it",
+    ]
+    yesterday = now - timedelta(days=1)
+    assert "no message about this user" in run(
+        server, "--user", str(client.public_key), "--around", yesterday.isoformat(), expect=1
+    )
+
+
+def test_the_last_hour_is_summed_up(run, server, client):
+    server.handle(DISPATCH, request(client, server, server.register(client, device_token="dead-2")))
+    rows = [line.split() for line in run(server, "--last-hour").splitlines()]
+    assert ["1", "100.0", "%", "failed", "token_unregistered"] in rows
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("abc",), ("00" * 8, "--last-hour"), ("--user", "0x04"), ("--user", "0x04", "--around", "noon")],
+)
+def test_wrong_arguments_are_named(run, server, arguments):
+    run(server, *arguments, expect=2)
+
+
+def test_advice_names_failures_that_exist():
+    assert ADVICE.keys() <= {failure.label for failure in Failure}
+
+
+def test_each_failure_of_a_delivery_or_an_item_has_advice():
+    """Those that are answered, but for what `conclusion` says by the kind of the event."""
+    silent = {failure.label for failure in Failure if failure.answer.name == "SILENCE"}
+    others = {"attempts_exhausted", "delivery_expired", "registration_malformed", "access_token_invalid"}
+    others |= {"installation_id_invalid", "apn_topic_invalid", "registration_too_large"}
+    assert {failure.label for failure in Failure} - silent - others <= ADVICE.keys()

@@ -1,0 +1,163 @@
+"""``wakupush why``: why did this push not arrive?"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wakupush.cli.loading import open_postgres
+from wakupush.cli.options import AsJson, duration
+from wakupush.cli.output import print_tables
+from wakupush.runtime.usage import UsageError
+
+if TYPE_CHECKING:
+    from wakupush.model.dead_letters import PastEvent
+    from wakupush.operate.why import Story
+    from wakupush.protocol.keys import PublicKey
+
+# Commands import what they need when they run, as in `wakupush.cli.cli`.
+# ruff: noqa: PLC0415
+
+#: Digits of a trace id, which are the first of a message's hash.
+TRACE_DIGITS = 16
+
+
+def why(
+    message: Annotated[
+        str | None,
+        typer.Argument(help="Trace id, as in logs (16 hex digits), or the hash of the message on the network (64)."),
+    ] = None,
+    *,
+    user: Annotated[str | None, typer.Option(help="Public key, 0x04…: all messages about this user.")] = None,
+    around: Annotated[
+        str | None, typer.Option(help="With --user: the time, such as 10:31 or 2026-11-24T10:31, in UTC.")
+    ] = None,
+    within: Annotated[str, typer.Option(help="With --user: how far from it: 45s, 10m, 2h.")] = "10m",
+    since: Annotated[str, typer.Option(help="How far back to look for a message: 90m, 2h, 3d.")] = "3d",
+    last_hour: Annotated[bool, typer.Option("--last-hour", help="How many pushes were lost, by reason.")] = False,
+    reveal_filters: Annotated[
+        bool, typer.Option("--reveal-filters", help="Say which choice of the receiver kept a push back; it is logged.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what became of a message, hop by hop, and what to do. Needs Postgres, and the server's key.
+
+    Run it in a pod of a worker, with the operator's login. Exits with 1 if nothing is known.
+    """
+    if (message is not None) + (user is not None) + last_hour != 1:
+        raise UsageError("name a message, or --user with --around, or --last-hour")
+    if last_hour:
+        _print_losses(as_json=as_json)
+        return
+    from wakupush.operate import why as stories
+    from wakupush.runtime.settings import load_settings
+    from wakupush.server.engine.identity import load_identity
+
+    identity = load_identity(load_settings())
+    if reveal_filters:
+        import structlog
+
+        asked = {"message": message} if user is None else {"user": str(_key(user))}
+        structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **asked)
+    with open_postgres() as (settings, connection):
+        if user is not None:
+            window = _time(around), timedelta(seconds=duration(within, "--within"))
+            days = settings.pipeline.pseudonym_days
+            found = stories.by_user(connection, identity, _key(user), window, period_days=days)
+        else:
+            begin = datetime.now(UTC) - timedelta(seconds=duration(since, "--since"))
+            found = [stories.by_trace_id(connection, identity, _trace_id(message or ""), begin)]
+    for story in found:
+        _print(story, reveal_filters=reveal_filters, as_json=as_json)
+    if not found:
+        typer.echo("no message about this user is known from then: nobody asked for a push, or it did not get here")
+    raise typer.Exit(int(not any(story.events for story in found)))
+
+
+def _trace_id(text: str) -> str:
+    digits = text.lower().removeprefix("0x")
+    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{64}", digits):
+        raise UsageError("a message is named by its trace id (16 hex digits) or its hash (64)")
+    return digits[:TRACE_DIGITS]
+
+
+def _key(text: str) -> PublicKey:
+    from wakupush.protocol.keys import InvalidKeyError, PublicKey
+
+    try:
+        return PublicKey.from_hex(text)
+    except InvalidKeyError as error:
+        raise UsageError(f"--user: {error}") from None
+
+
+def _time(text: str | None) -> datetime:
+    now = datetime.now(UTC)
+    if text is None:
+        return now
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}", text):
+            hour, minute = map(int, text.split(":"))
+            today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return today if today <= now else today - timedelta(days=1)
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError("--around is a time such as 10:31 or 2026-11-24T10:31") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _facts(event: PastEvent, *, reveal_filters: bool) -> dict[str, object]:
+    facts = {
+        "time": event.time.isoformat(timespec="milliseconds"),
+        "kind": event.kind,
+        "app": event.app,
+        "platform": event.platform,
+        "failure": event.failure,
+        "reason": event.reason if reveal_filters else None,
+        "attempt": event.attempt,
+        "count": event.count,
+        "worker": event.worker,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _print(story: Story, *, reveal_filters: bool, as_json: bool) -> None:
+    from rich.table import Table
+
+    events = [_facts(event, reveal_filters=reveal_filters) for event in story.events]
+    if as_json:
+        typer.echo(json.dumps({"trace_id": story.trace_id, "events": events, "conclusion": story.conclusion}))
+        return
+    if events:
+        first = story.events[0].time
+        table = Table("time", "after", "what", "details", box=None, title=story.trace_id, title_justify="left")
+        for event, facts in zip(story.events, events, strict=True):
+            details = ", ".join(f"{name} {value}" for name, value in facts.items() if name not in {"time", "kind"})
+            after = f"{(event.time - first).total_seconds():.3f} s"
+            table.add_row(str(facts["time"]), after, event.kind, details)
+        print_tables(table)
+    typer.echo(f"{story.trace_id}: {story.conclusion}")
+
+
+def _print_losses(*, as_json: bool) -> None:
+    from rich.table import Table
+
+    from wakupush.postgres import history
+
+    with open_postgres() as (_, connection):
+        rows = history.losses(connection, 3600)
+    admitted = sum(count for kind, _, count in rows if kind == "admitted")
+    if as_json:
+        for kind, label, count in rows:
+            typer.echo(json.dumps({"kind": kind, "label": label, "count": count}))
+        return
+    table = Table("count", "share of the admitted", "what", "failure or reason", box=None)
+    for kind, label, count in rows:
+        # Which choices of receivers keep pushes back is nobody's business.
+        shown = "" if kind == "filtered" else label
+        table.add_row(str(count), f"{100 * count / admitted:.1f} %" if admitted else "", kind, shown)
+    print_tables(table)
