@@ -248,7 +248,7 @@ LASTING_TABLES = frozenset(
 )
 #: What the keys in Redis begin with that have no end: the topics that are listened to, and Celery's own, of which
 #: `in_flight` tells.
-LASTING_KEYS = ("wakupush:watched:", "_kombu.binding", "unacked", *QUEUES)
+LASTING_KEYS = ("wakupush:watched:", "wakupush:processes", "_kombu.binding", "unacked", *QUEUES)
 
 
 def leftovers(stack: Stack, connection: Connection) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -93,7 +94,15 @@ def test_unregistering_leaves_only_hash_and_version(connection):
     with connection.transaction():
         store(connection, [unregistration(2)])
     row = connection.execute("SELECT * FROM registrations").fetchone()
-    assert [value for value in row if value is not None] == [b"a" * 64, b"1" * 16, 2, b"u" * 16, False, ""]
+    assert [value for value in row if value is not None] == [
+        b"a" * 64,
+        b"1" * 16,
+        2,
+        b"u" * 16,
+        False,
+        "",
+        datetime.now(UTC).date(),
+    ]
     for table in ("deliveries", "quarantine"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
     assert devices(connection, [ALICE.key_hash]) == {}
@@ -178,7 +187,8 @@ def test_retention_of_the_dead_leaves_hash_and_version(connection, dsn):
     assert taken == [3, 1, 0]
     rows = connection.execute("SELECT * FROM registrations WHERE NOT registered").fetchall()
     assert sorted([value for value in row if value is not None] for row in rows) == sorted(
-        [each.key_hash, each.installation_hash, 7, b"", False, False, ""] for each in (ALICE, *dead)
+        [each.key_hash, each.installation_hash, 7, b"", False, False, "", datetime.now(UTC).date()]
+        for each in (ALICE, *dead)
     )
     assert registrations.count_installations(connection, [ALICE.key_hash]) == {ALICE.key_hash: 2}
     assert connection.execute("SELECT installation_hash FROM deliveries").fetchall() == [(alive.installation_hash,)]

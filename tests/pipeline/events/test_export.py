@@ -9,6 +9,7 @@ import pytest
 from pipeline.errors import PipelineError
 from pipeline.events import export
 from pipeline.events.lake import EVENTS, MARK, Lake
+from support.deciding import IDENTITY
 from support.pipeline import happenings
 from support.pipeline.exported import events_of, expected_rows, in_lake, make
 from support.pipeline.happenings import FIRST, seconds
@@ -67,7 +68,7 @@ def test_an_open_transaction_holds_back_what_follows(spark, connection, dsn, mak
     early, late, after = (make(10, seed=seed) for seed in (1, 2, 3))
     happenings.write(connection, early)
     with psycopg.connect(dsn) as slow:
-        writing.add(slow, late)
+        writing.add(slow, late, IDENTITY)
         happenings.write(connection, after)
         assert export.run(spark, settings, ignore).rows == len(early)
         slow.commit()
