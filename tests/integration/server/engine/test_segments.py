@@ -166,21 +166,6 @@ def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeyp
     assert server.events("refused") == [("segment_limit", None)]
 
 
-def test_others_complete_during_a_flood_of_segments(open_server, client, monkeypatch):
-    monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
-    server = open_server()
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    flood = [in_segments(sent, server, 100, PrivateKey.generate())[0] for _ in range(8)]
-    server.handle(REGISTRATION, *flood[:6])
-    assert expire_segments(server.context) == 1
-    first, second = in_segments(sent, server, 300, client)
-    server.handle(REGISTRATION, first, flood[6])
-    server.handle(REGISTRATION, flood[7])
-    assert expire_segments(server.context) == 3
-    server.handle(REGISTRATION, second)
-    assert server.outcomes(client) == ["success"]
-
-
 def test_a_segment_waits_for_reconciliation(server, client):
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     first, second = in_segments(sent, server, 300, client)
