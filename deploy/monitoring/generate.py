@@ -36,7 +36,11 @@ def _rules() -> str:
             "expr": alert.expr,
             "for": alert.wait,
             "labels": {"severity": alert.severity} | ({"component": alert.component} if alert.component else {}),
-            "annotations": {"summary": alert.summary, "runbook_url": runbook_url(alert)},
+            "annotations": {
+                "summary": alert.summary,
+                "command": alert.command,
+                "runbook_url": runbook_url(alert),
+            },
         }
         for alert in ALERTS
     ]

@@ -20,6 +20,8 @@ class Alert:
     summary: str
     #: Whose absence it notices: a component of the chart, and service of compose. Other alerts have none.
     component: str = ""
+    #: What an operator runs first.
+    command: str = "wakupush status"
 
 
 CRITICAL = "critical"
@@ -86,6 +88,7 @@ ALERTS = (
         "10m",
         WARNING,
         "The Waku node {{ $labels.node }} has no relay peer on the shard {{ $labels.pubsub_topic }}.",
+        command="wakupush doctor",
     ),
     Alert(
         "WakupushWatchedTopicsIncomplete",
@@ -217,6 +220,7 @@ ALERTS = (
         "5m",
         CRITICAL,
         "The breaker of " + _APP_PLATFORM + " does not close: no notification gets through.",
+        command="wakupush breaker list",
     ),
     Alert(
         "WakupushDeliveriesFailing",
@@ -225,6 +229,7 @@ ALERTS = (
         "10m",
         WARNING,
         "More than a fifth of the attempts at " + _APP_PLATFORM + " fail.",
+        command="wakupush why --last-hour",
     ),
     Alert(
         "WakupushGorushSlow",
@@ -240,6 +245,7 @@ ALERTS = (
         "0m",
         WARNING,
         "The server gave up deliveries to " + _APP_PLATFORM + ": {{ $value | humanize }} in an hour.",
+        command="wakupush dead-letters stats",
     ),
     Alert(
         "WakupushTokenMarkingStopped",
@@ -247,6 +253,7 @@ ALERTS = (
         "0m",
         CRITICAL,
         "So many device tokens of " + _APP_PLATFORM + " are bad that the server marks none dead any more.",
+        command="wakupush tokens list",
     ),
     Alert(
         "WakupushFeedbackRefused",
@@ -272,6 +279,7 @@ ALERTS = (
         "0m",
         WARNING,
         "A message of {{ $labels.queue }} failed although nothing was down; it is in quarantine.",
+        command="wakupush quarantine list",
     ),
     Alert(
         "WakupushAnswersNotPublished",
