@@ -8,6 +8,7 @@ up and down. What came of each message is judged by the checker of the chaos run
 import subprocess
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -29,6 +30,7 @@ from wakupush.devnet.parts.processes import Process, WaitTimeoutError, answers_h
 from wakupush.model.queues import QUEUES
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres.migrations import runner
+from wakupush.protocol.identity import Identity, _digest
 from wakupush.runtime.urls import node_name
 
 RATE = 20
@@ -196,7 +198,20 @@ class Upgrade:
         self.traffic.call_the_roll()
         with suppress(WaitTimeoutError):
             self.traffic.wait_until_quiet(PATIENCE, "the roll call is over")
-        return self.traffic.evidence(faults=tuple(self.phases), lease=float(CALM["WAKUPUSH_DELIVERY__LEASE"]))
+        evidence = self.traffic.evidence(faults=tuple(self.phases), lease=float(CALM["WAKUPUSH_DELIVERY__LEASE"]))
+        names = dict(self._names_of_the_base(evidence.pseudonyms))
+        happened = (
+            replace(event, installation=names.get(event.installation, event.installation)) for event in evidence.events
+        )
+        return replace(evidence, events=tuple(happened))
+
+    def _names_of_the_base(self, pseudonyms):
+        """Yield the pseudonym of each device in events of the base, without periods, and in those of this release."""
+        identity = Identity.of(self.stack.key)
+        for device, name in pseudonyms.items():
+            installation = identity.installation(bytes.fromhex(device.key_hash), device.installation_id)
+            parts = installation.key_hash, installation.installation_hash
+            yield _digest(identity._pseudonym_key, *parts).hex(), name
 
 
 @pytest.fixture(scope="module")

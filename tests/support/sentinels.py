@@ -141,7 +141,7 @@ class Sentinels:
                     _, port = client.sentinel_get_master_addr_by_name(NAME)
                 [master] = [server for server in self.servers if server.port == int(port)]
                 with master.client() as client:
-                    client.set("test:writes", "1")
+                    client.set("test:writes", "1", ex=60)
                     return master
             except RedisError:
                 continue
