@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 from redis import RedisError
 
-from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.roles import STATEMENT_SECONDS, Role
 from wakupush.postgres.backlog import count_deliveries
 from wakupush.postgres.old_code import end_if_outdated
@@ -20,6 +19,7 @@ from wakupush.runtime.connections.postgres import check_dsn, parameters, set_tim
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
+from wakupush.server.delivery.apps import app_platforms
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -38,7 +38,7 @@ class BacklogCollector(Collector):
 
     def __init__(self, settings: Settings) -> None:
         self._redis = open_redis(settings.redis.model_copy(update={"timeout": PATIENCE}))
-        self._app_platforms = [AppPlatform(app, platform) for app in settings.app_names for platform in Platform]
+        self._app_platforms = app_platforms(settings)
         self._dsn = check_dsn(settings.postgres)
         self._postgres = settings.postgres.model_copy(update={"timeout": PATIENCE, "statement_timeout": PATIENCE})
         self._sources: dict[str, Callable[[], None]] = {

@@ -60,7 +60,7 @@ def open_(
     with _selected(app_name, platform) as (redis, selection):
         breakers.open_for(redis, selection, seconds)
     for each in selection:
-        typer.echo(f"{_name(each)}: open for {duration_text}; then probes find out whether the route works")
+        typer.echo(f"{each.title}: open for {duration_text}; then probes find out whether the route works")
 
 
 @app.command("close")
@@ -71,20 +71,16 @@ def close(platform: PlatformArgument, *, app_name: AppOption = None) -> None:
     with _selected(app_name, platform) as (redis, selection):
         closed = breakers.close(redis, selection)
     for each in selection:
-        typer.echo(f"{_name(each)}: {'closed' if each in closed else 'it was closed already'}")
+        typer.echo(f"{each.title}: {'closed' if each in closed else 'it was closed already'}")
     raise typer.Exit(int(not closed))
 
 
 @contextmanager
 def _selected(app_name: str | None, platform: PlatformName | None) -> Iterator[tuple[Redis, list[AppPlatform]]]:
-    from wakupush.operate import breakers
+    from wakupush.operate import apps
 
     with load_redis() as (settings, redis):
-        yield redis, breakers.app_platforms(settings, app_name, platform_of(platform) if platform else None)
-
-
-def _name(app_platform: AppPlatform) -> str:
-    return " ".join(filter(None, app_platform.labels))
+        yield redis, apps.select(settings, app_name, platform_of(platform) if platform else None)
 
 
 def _facts(breaker: BreakerStatus) -> dict[str, object]:

@@ -45,21 +45,21 @@ def status(
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = WIDE
-    found = read(settings)
+    status = read(settings)
     if watch and console.is_terminal and not as_json:
-        with Live(_screen(found), console=console, screen=True, auto_refresh=False) as live:
+        with Live(_screen(status), console=console, screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(PAUSE)
                 live.update(_screen(read(settings)), refresh=True)
     while True:
         if as_json:
-            typer.echo(json.dumps(_facts(found)))
+            typer.echo(json.dumps(_facts(status)))
         else:
-            console.print(_screen(found))
+            console.print(_screen(status))
         if not watch:
-            raise typer.Exit(int(bool(found.problems())))
+            raise typer.Exit(int(bool(status.problems())))
         time.sleep(PAUSE)
-        found = read(settings)
+        status = read(settings)
 
 
 def _facts(status: Status) -> dict[str, object]:
@@ -127,8 +127,8 @@ def _labels(app_platform: AppPlatform) -> dict[str, str]:
 
 
 def _breaker(status: Status, app_platform: AppPlatform) -> str:
-    states = {breaker.app_platform: breaker.state.name.lower() for breaker in status.breakers}
-    return states.get(app_platform, "unknown")
+    states = (breaker.state.name.lower() for breaker in status.breakers if breaker.app_platform == app_platform)
+    return next(states, "unknown")
 
 
 def _dead_letters(status: Status, app_platform: AppPlatform) -> int:

@@ -50,14 +50,14 @@ def revive(
 
     Queries return their devices again. It may be stopped and run again. Exits with 1 if none died.
     """
-    from wakupush.operate.breakers import app_platforms
+    from wakupush.operate.apps import select
     from wakupush.postgres import dead_letters, dead_tokens
 
     age = timedelta(seconds=duration(since, "--since"))
     with open_postgres() as (settings, connection):
-        selection = app_platforms(settings, app_name, platform_of(platform) if platform else None)
+        selection = select(settings, app_name, platform_of(platform) if platform else None)
         if not yes:
-            names = ", ".join(" ".join(filter(None, one.labels)) for one in selection)
+            names = ", ".join(one.title for one in selection)
             typer.confirm(f"bring back the tokens of {names} that died within {since}?", abort=True, err=True)
         until = dead_letters.now(connection)
         count = 0
@@ -70,14 +70,14 @@ def revive(
 @app.command()
 def forget(platform: Annotated[PlatformName, typer.Argument(help="Whose counts.")], app_name: AppOption = None) -> None:
     """Forget how many tokens of a platform were bad, which releases the brake after a fault is repaired."""
-    from wakupush.operate.breakers import app_platforms
+    from wakupush.operate.apps import select
     from wakupush.postgres import dead_tokens
 
     with open_postgres() as (settings, connection):
-        selection = app_platforms(settings, app_name, platform_of(platform))
+        selection = select(settings, app_name, platform_of(platform))
         dead_tokens.forget_trials(connection, selection)
     for one in selection:
-        typer.echo(f"{' '.join(filter(None, one.labels))}: the counts begin from zero")
+        typer.echo(f"{one.title}: the counts begin from zero")
 
 
 def _facts(status: TokenStatus) -> dict[str, object]:

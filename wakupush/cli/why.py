@@ -55,28 +55,27 @@ def why(
         _print_losses(as_json=as_json)
         return
     from wakupush.operate import why as stories
-    from wakupush.runtime.settings import load_settings
     from wakupush.server.engine.identity import load_identity
 
-    identity = load_identity(load_settings())
     if reveal_filters:
         import structlog
 
-        asked = {"message": message} if user is None else {"user": str(_key(user))}
-        structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **asked)
+        subject = {"message": message} if user is None else {"user": str(_key(user))}
+        structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **subject)
     with open_postgres() as (settings, connection):
+        identity = load_identity(settings)
         if user is not None:
             window = _time(around), timedelta(seconds=duration(within, "--within"))
             days = settings.pipeline.pseudonym_days
-            found = stories.by_user(connection, identity, _key(user), window, period_days=days)
+            messages = stories.by_user(connection, identity, _key(user), window, period_days=days)
         else:
             begin = datetime.now(UTC) - timedelta(seconds=duration(since, "--since"))
-            found = [stories.by_trace_id(connection, identity, _trace_id(message or ""), begin)]
-    for story in found:
+            messages = [stories.by_trace_id(connection, identity, _trace_id(message or ""), begin)]
+    for story in messages:
         _print(story, reveal_filters=reveal_filters, as_json=as_json)
-    if not found:
+    if not messages:
         typer.echo("no message about this user is known from then: nobody asked for a push, or it did not get here")
-    raise typer.Exit(int(not any(story.events for story in found)))
+    raise typer.Exit(int(not any(story.events for story in messages)))
 
 
 def _trace_id(text: str) -> str:

@@ -30,6 +30,11 @@ class AppPlatform(NamedTuple):
         """The names of app and platform in metrics."""
         return self.app, self.platform.label
 
+    @property
+    def title(self) -> str:
+        """The names of app and platform for people; the platform alone on a server that does not tell apps apart."""
+        return " ".join(filter(None, self.labels))
+
 
 _LABELS = {platform: platform.name.lower() for platform in Platform}
 

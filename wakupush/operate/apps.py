@@ -1,4 +1,4 @@
-"""Giving the stored devices their apps, after the settings have changed."""
+"""The apps that an operator names, and giving the stored devices their apps after the settings have changed."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -6,10 +6,24 @@ from dataclasses import dataclass, field
 
 from psycopg import Connection
 
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres import apps
 from wakupush.protocol.at_rest import AtRest
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery.apps import app_of
+from wakupush.runtime.usage import UsageError
+from wakupush.server.delivery.apps import app_of, app_platforms
+
+
+def select(settings: Settings, app: str | None, platform: Platform | None) -> list[AppPlatform]:
+    """Return the apps and platforms of the settings that an operator means; None stands for all.
+
+    Raises:
+        UsageError: there is no such app.
+    """
+    if app is not None and app not in settings.app_names:
+        names = ", ".join(filter(None, settings.app_names))
+        raise UsageError(f"there is no app {app!r}; " + (f"there are {names}" if names else "the settings have none"))
+    return [one for one in app_platforms(settings) if app in {None, one.app} and platform in {None, one.platform}]
 
 
 @dataclass(slots=True)

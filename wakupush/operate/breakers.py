@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from redis import Redis, RedisError
 
-from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.redis.breaker import BreakerStore
-from wakupush.runtime.settings import Settings
-from wakupush.runtime.usage import UsageError
 from wakupush.server.delivery.breaker import BreakerState
 
 
@@ -25,22 +23,6 @@ class BreakerStatus:
     probes: int
     #: Whether a process had no slot for a post in the last seconds.
     is_full: bool
-
-
-def app_platforms(settings: Settings, app: str | None, platform: Platform | None) -> list[AppPlatform]:
-    """Return all apps and platforms of the settings that these two select.
-
-    Raises:
-        UsageError: there is no such app.
-    """
-    if app is not None and app not in settings.app_names:
-        known = ", ".join(filter(None, settings.app_names))
-        raise UsageError(f"there is no app {app!r}; " + (f"there are {known}" if known else "the settings have none"))
-    return [
-        AppPlatform(name, each)
-        for name in (settings.app_names if app is None else (app,))
-        for each in (Platform if platform is None else (platform,))
-    ]
 
 
 def statuses(redis: Redis, selection: Iterable[AppPlatform]) -> list[BreakerStatus]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 from redis import Redis, RedisError
 
-from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import QUEUES
 from wakupush.operate import breakers, tokens
@@ -27,6 +27,7 @@ from wakupush.redis.presence import RunningProcess
 from wakupush.runtime.connections.postgres import check_dsn, parameters, reason, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
+from wakupush.server.delivery.apps import app_platforms
 from wakupush.server.delivery.breaker import BreakerState
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
@@ -125,7 +126,7 @@ def _redis(settings: Settings) -> Mapping[str, Any]:
             "processes": presence.read(redis),
             "queues": queues.look(redis),
             "topics_complete": watched.is_complete(redis),
-            "breakers": breakers.statuses(redis, breakers.app_platforms(settings, None, None)),
+            "breakers": breakers.statuses(redis, app_platforms(settings)),
         }
     finally:
         redis.close()
@@ -133,11 +134,10 @@ def _redis(settings: Settings) -> Mapping[str, Any]:
 
 def _postgres(settings: Settings) -> Mapping[str, Any]:
     postgres = settings.postgres.model_copy(update={"timeout": PATIENCE, "statement_timeout": PATIENCE})
-    app_platforms = [AppPlatform(app, platform) for app in settings.app_names for platform in Platform]
     with psycopg.connect(check_dsn(postgres), autocommit=True, **parameters(postgres)) as connection:
         set_timeouts(connection, postgres)
         return {
-            "deliveries": deliveries.count_deliveries(connection, app_platforms),
+            "deliveries": deliveries.count_deliveries(connection, app_platforms(settings)),
             "dead_letters": dead_letters.counts(connection),
             "quarantined": quarantine.count(connection, QuarantineSelection()),
             "tokens": tokens.statuses(connection, settings.tokens),
@@ -198,16 +198,16 @@ def _of_queues(status: Status) -> Iterator[str]:
 def _of_deliveries(status: Status) -> Iterator[str]:
     for breaker in status.breakers:
         if breaker.state is not BreakerState.CLOSED:
-            name = " ".join(filter(None, breaker.app_platform.labels))
+            name = breaker.app_platform.title
             state = breaker.state.name.lower()
             yield f"the breaker of {name} is {state}: its notifications wait; see `wakupush breaker list`"
     for waiting in status.deliveries:
         if waiting.due_age > MOST_WAIT:
-            name = " ".join(filter(None, waiting.app_platform.labels))
+            name = waiting.app_platform.title
             yield f"{waiting.due} deliveries for {name} are due, the longest for {waiting.due_age:.0f} s"
     for token in status.tokens:
         if token.is_stopped:
-            name = " ".join(filter(None, token.app_platform.labels))
+            name = token.app_platform.title
             yield f"too many device tokens of {name} are bad: none is marked dead; `wakupush tokens list`"
 
 

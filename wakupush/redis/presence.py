@@ -58,6 +58,7 @@ class Presence:
     def __init__(self, redis: Redis, role: str, ready: Callable[[], Mapping[str, bool]]) -> None:
         self._redis, self._role, self._ready = redis, role, ready
         self._field = f"{role}/{socket.gethostname()}/{os.getpid()}"
+        self._version = version("wakupush")
         self._stop = Event()
         self._started: float | None = None
         self._thread = Thread(target=self._run, name="presence", daemon=True)
@@ -93,7 +94,7 @@ class Presence:
         now = _now(self._redis)
         self._started = self._started or now
         failing = sorted(name for name, is_well in self._ready().items() if not is_well)
-        facts = {"at": now, "started": self._started, "version": version("wakupush"), "failing": failing}
+        facts = {"at": now, "started": self._started, "version": self._version, "failing": failing}
         self._redis.hset(KEY, self._field, json.dumps(facts))
 
 

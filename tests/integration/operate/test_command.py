@@ -21,7 +21,6 @@ from wakupush.operate.doctor.finding import Level
 from wakupush.operate.status import NEEDED
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
-from wakupush.redis.presence import Presence
 
 
 @pytest.fixture
@@ -350,20 +349,6 @@ def test_doctor_checks_named_autoscalers(environment, cluster):
     code, findings = examine(environment)
     assert (code, cluster.requested_paths) == (0, [])
     assert "autoscaler" not in str(findings)
-
-
-@pytest.fixture
-def announce(redis_server):
-    """Write that processes run."""
-
-    def announce(*roles):
-        for role in roles:
-            Presence(Redis.from_url(redis_server.url), role, dict).write()
-
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield announce
-        redis.flushall()
 
 
 def test_doctor_looks_at_a_server_only_if_it_runs(environment, announce, redis_server):

@@ -23,23 +23,10 @@ IOS = AppPlatform("", Platform.IOS)
 
 
 @pytest.fixture
-def redis(redis_server):
+def redis(redis_server, announce):  # noqa: ARG001 - it empties Redis
     with Redis.from_url(redis_server.url) as client:
-        client.flushall()
         watched.mark_complete(client, watched.begin_filling(client))
         yield client
-        client.flushall()
-
-
-@pytest.fixture
-def announce(redis_server, redis):  # noqa: ARG001 - it is empty at first
-    """Write that processes run."""
-
-    def announce(*roles, **checks):
-        for role in roles:
-            Presence(Redis.from_url(redis_server.url), role, lambda: checks).write()
-
-    return announce
 
 
 @pytest.fixture
@@ -60,7 +47,7 @@ def run(dsn, redis_server, node):
 
 
 @pytest.fixture
-def well(announce):
+def well(announce, redis):  # noqa: ARG001 - its topics are complete
     announce(*NEEDED, well=True)
 
 

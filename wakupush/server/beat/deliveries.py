@@ -7,11 +7,12 @@ from typing import Final
 import structlog
 
 from wakupush.model.deliveries import EXPIRED_MOST, Due, attempt_argument
-from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.model.platforms import AppPlatform
 from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK
 from wakupush.postgres import dead_letters, due
 from wakupush.runtime import metrics
 from wakupush.server.beat.beat import Beat
+from wakupush.server.delivery.apps import app_platforms
 from wakupush.server.delivery.tokens import stopped
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -119,7 +120,7 @@ def watch_marking(beat: Beat) -> frozenset[AppPlatform]:
     """Report the apps and platforms of which so many tokens are bad that none is marked dead: an operator must act."""
     with beat.pool.connection() as connection:
         distrusted = stopped(connection, beat.settings.tokens)
-    for one in {AppPlatform(app, platform) for app in beat.settings.app_names for platform in Platform} | distrusted:
+    for one in {*app_platforms(beat.settings)} | distrusted:
         metrics.TOKEN_MARKING_STOPPED.labels(*one.labels).set(one in distrusted)
         if one in distrusted:
             log.error("token_marking_stopped", app=one.app, platform=one.platform.label)

@@ -1,8 +1,13 @@
-"""Which app a device belongs to."""
+"""Which apps there are, and which of them a device belongs to."""
 
-from wakupush.model.platforms import Platform
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Registration, Target
 from wakupush.runtime.settings import Settings
+
+
+def app_platforms(settings: Settings) -> list[AppPlatform]:
+    """Return all apps of the settings on all platforms."""
+    return [AppPlatform(app, platform) for app in settings.app_names for platform in Platform]
 
 
 def app_of(device: Registration | Target, settings: Settings) -> str | None:

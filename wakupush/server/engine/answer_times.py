@@ -20,7 +20,7 @@ def answer_age(post_seconds: float | None, within: float) -> float:
     return within if post_seconds is None else next((step for step in steps if post_seconds <= step), within)
 
 
-def answer_slot(*, seen: float, taken: float, now: float, age: float, within: float) -> int:
+def answer_slot(*, seen: float, start: float, now: float, age: float, within: float) -> int:
     """Return the number of the slot in which the answers of a task leave.
 
     Nothing that this depends on differs between a request that is filtered and one that is not. A task that waited
@@ -28,11 +28,11 @@ def answer_slot(*, seen: float, taken: float, now: float, age: float, within: fl
 
     Args:
         seen: when ingest saw its oldest request, by ingest's clock; all times are in monotonic seconds.
-        taken: when it began.
+        start: of the task.
         now: after its commit.
         age: see `answer_age`.
         within: seconds after `seen` within which answers leave, if the task began early enough.
     """
     first_step = min(AGES[0], within)
-    leaves = max(min(taken + age, seen + within), taken + first_step, now)
+    leaves = max(min(start + age, seen + within), start + first_step, now)
     return ceil(leaves / SLOT_SECONDS)

@@ -94,7 +94,7 @@ def _leaves(engine: Engine, context: Context, answers: Sequence[_Answer]) -> flo
     slot = answer_slot(
         # ingest saw it by its own clock, which may be ahead of ours.
         seen=min(answer.outcome.entry.seen for answer in answers) + ahead,
-        taken=context.task.taken + ahead,
+        start=context.task.taken + ahead,
         now=now,
         age=answer_age(engine.post_times.percentile, within),
         within=within,

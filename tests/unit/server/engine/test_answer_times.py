@@ -19,21 +19,21 @@ def leaves(**times):
     return answer_slot(**times) * SLOT_SECONDS
 
 
-@given(seen=SECONDS, taken=SECONDS, now=SECONDS, age=AGE, within=WITHIN)
-def test_answers_leave_in_time(seen, taken, now, age, within):
-    time = leaves(seen=seen, taken=taken, now=now, age=age, within=within)
+@given(seen=SECONDS, start=SECONDS, now=SECONDS, age=AGE, within=WITHIN)
+def test_answers_leave_in_time(seen, start, now, age, within):
+    time = leaves(seen=seen, start=start, now=now, age=age, within=within)
     first_step = min(AGES[0], within)
-    assert time >= max(now, taken + first_step) - ERROR, "not before its work is done"
-    assert time <= max(taken + age, taken + first_step, now) + SLOT_SECONDS + ERROR, "not after its age"
-    assert time <= max(seen + within, taken + first_step, now) + SLOT_SECONDS + ERROR, "not too late for its sender"
+    assert time >= max(now, start + first_step) - ERROR, "not before its work is done"
+    assert time <= max(start + age, start + first_step, now) + SLOT_SECONDS + ERROR, "not after its age"
+    assert time <= max(seen + within, start + first_step, now) + SLOT_SECONDS + ERROR, "not too late for its sender"
 
 
-@given(seen=SECONDS, taken=SECONDS, age=AGE, within=WITHIN, work=st.lists(st.floats(0, 1), min_size=2))
-def test_the_length_of_the_work_does_not_show(seen, taken, age, within, work):
+@given(seen=SECONDS, start=SECONDS, age=AGE, within=WITHIN, work=st.lists(st.floats(0, 1), min_size=2))
+def test_the_length_of_the_work_does_not_show(seen, start, age, within, work):
     """A filtered request is less work than one that is pushed: whatever was done by then, the slot is the same."""
     first_step = min(AGES[0], within)
     slots = {
-        answer_slot(seen=seen, taken=taken, now=taken + share * first_step, age=age, within=within) for share in work
+        answer_slot(seen=seen, start=start, now=start + share * first_step, age=age, within=within) for share in work
     }
     assert len(slots) == 1
 
