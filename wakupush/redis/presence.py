@@ -18,8 +18,10 @@ from redis import Redis, RedisError
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 KEY: Final = "wakupush:processes"
-#: Seconds between two writes, after which a process counts as gone, and after which its field goes.
+#: Seconds between two writes, and while the process is not ready: nobody shall read for 10 s that it just started.
 WRITE_SECONDS: Final = 10.0
+UNREADY_WRITE_SECONDS: Final = 1.0
+#: Seconds after which a process counts as gone, and after which its field goes.
 GONE_SECONDS: Final = 35.0
 FORGOTTEN_SECONDS: Final = 3600.0
 
@@ -77,16 +79,17 @@ class Presence:
         self._redis.close()
 
     def _run(self) -> None:
+        is_ready = True
         while True:
             try:
-                self.write()
+                is_ready = self.write()
             except RedisError as error:
                 log.debug("presence_not_written", error=type(error).__name__)
-            if self._stop.wait(WRITE_SECONDS):
+            if self._stop.wait(WRITE_SECONDS if is_ready else UNREADY_WRITE_SECONDS):
                 return
 
-    def write(self) -> None:
-        """Write that the process runs.
+    def write(self) -> bool:
+        """Write that the process runs, and return whether it is ready.
 
         Raises:
             RedisError: Redis does not answer.
@@ -96,6 +99,7 @@ class Presence:
         failing = sorted(name for name, is_well in self._ready().items() if not is_well)
         facts = {"at": now, "started": self._started, "version": self._version, "failing": failing}
         self._redis.hset(KEY, self._field, json.dumps(facts))
+        return not failing
 
 
 def forget(redis: Redis) -> None:

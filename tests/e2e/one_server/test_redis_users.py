@@ -16,8 +16,10 @@ from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
+from wakupush.operate.status import NEEDED
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import presence
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import send_entries
 from wakupush.redis.users import RedisUser
@@ -31,9 +33,15 @@ def test_each_process_connects_as_its_own_user(stack):
     with closing(Redis.from_url(stack.redis_url)) as redis:
 
         def connected():
-            return {each["user"] for each in redis.client_list()} - {"default"}
+            return {client["user"] for client in redis.client_list()} - {"default"}
+
+        def all_ready():
+            processes = presence.read(redis)
+            roles = {process.role for process in processes if not process.failing}
+            return roles >= set(NEEDED)
 
         wait_until(lambda: connected() >= PROCESSES, timeout=60, what="every process is connected")
+        wait_until(all_ready, timeout=60, what="every process says that it is ready")
     with stack.exporter():
         pass
     stack.run("doctor", timeout=120)

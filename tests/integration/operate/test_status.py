@@ -84,6 +84,17 @@ def test_a_process_that_ends_in_order_is_gone_at_once(redis, redis_server):
     assert presence.read(redis) == []
 
 
+def test_a_process_shows_within_seconds_that_it_became_ready(redis, redis_server):
+    checks = iter([{"connected": False}])
+    with Presence(Redis.from_url(redis_server.url), "beat", lambda: next(checks, {"connected": True})):
+        deadline = time.monotonic() + presence.WRITE_SECONDS
+        failing = []
+        while failing != [(), ("connected",)] and time.monotonic() < deadline:
+            failing = sorted({*failing, *(process.failing for process in presence.read(redis))})
+            time.sleep(0.01)
+    assert failing == [(), ("connected",)]
+
+
 def test_long_gone_processes_are_forgotten(redis, announce, monkeypatch):
     announce("beat")
     presence.forget(redis)
