@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check attack lock audit sbom images setup-images proto clean setup-pgbouncer
+.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check package chart release-notes check-workflows attack lock audit sbom images setup-images proto clean setup-pgbouncer
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -95,7 +95,7 @@ demo: setup ## Run the whole server on embedded parts, send it messages, and sho
 # More than two cores: half of the time tests wait for processes. First those of the pipeline, on one worker
 # (tests/support/order.py), then in the order of their folders, which has the long files first and the unit tests last;
 # pytest-xdist would put the files of few tests last, which are the long ones.
-test: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer check ## Run everything but what takes minutes: linters, types, tests
+test: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer check check-workflows ## Run everything but what takes minutes: linters, types, tests
 	$(RUN) pytest tests -m "not long" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-long: setup setup-node setup-promtool setup-deploy setup-java setup-pgbouncer setup-faketime ## Run what takes minutes: images, Spark clusters, killed exports, broken servers, upgrades under load
@@ -103,6 +103,22 @@ test-long: setup setup-node setup-promtool setup-deploy setup-java setup-pgbounc
 
 release-check: setup ## Check all that has to hold before a release is tagged, a rolling upgrade included (ONLY="clean version …", LIST=1; hours)
 	$(RUN) deploy.release.check $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list)
+
+package: setup ## Build the wheel and the source archive into dist
+	$(RUN) hatchling build -d dist
+
+chart: setup setup-deploy ## Package the chart into dist, with the images in REGISTRY= by the digests in dist/digests
+	$(RUN) deploy.release.publish chart
+
+release-notes: setup ## Write what CHANGELOG.md says of this version into dist/notes.md
+	$(RUN) deploy.release.publish notes
+
+.tools/actionlint:
+	@if test -n "$(GO)"; then GOBIN=$(CURDIR)/.tools $(GO) install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 || true; fi
+
+check-workflows: setup .tools/actionlint ## Lint the workflows in .github
+	@if test -x .tools/actionlint; then .tools/actionlint; else echo "actionlint is skipped: it needs Go" >&2; test -z "$$CI"; fi
+	$(VENV)/bin/zizmor --offline --quiet .github
 
 cluster: setup setup-deploy ## Rehearse the chart on a real Kubernetes control plane (root, WAKUPUSH_TEST_CLUSTER=; ONLY="drain scaling", LIST=1, KEEP=1)
 	PYTHONPATH=tests $(RUN) cluster.run $(if $(ONLY),--only $(ONLY)) $(if $(LIST),--list) $(if $(KEEP),--keep)

@@ -1,11 +1,16 @@
-"""What `make release-check` finds."""
+"""What `make release-check` finds, and what a release publishes."""
 
+import re
 import subprocess
 
 import pytest
+import yaml
 
-from deploy.release import check, past
+from deploy.release import check, past, publish
 from deploy.release.check import Check, NotReadyError
+from deploy.release.past import ROOT
+from deploy.release.publish import CHART, NotPublishedError
+from deploy.supply.sbom import IMAGES
 
 
 @pytest.fixture
@@ -62,3 +67,48 @@ def test_one_failed_check_fails_all(capsys):
     assert "it is red" in out
     assert "exit code 2" in out
     assert check.main(["--only", "good"], CHECKS) == 0
+
+
+def test_release_notes_are_the_section_of_the_version():
+    changelog = "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [1.0.0] - 2026-01-02\n\nFirst.\n\n- One.\n\n## [0.9]\n- Old.\n"
+    assert publish.notes(changelog, "1.0.0") == "First.\n\n- One.\n"
+    with pytest.raises(NotPublishedError, match=r"no section \[1\.1\.0\]"):
+        publish.notes(changelog, "1.1.0")
+
+
+DIGESTS = {image: f"sha256:{number:064x}" for number, image in enumerate(IMAGES)}
+
+
+def test_published_chart_names_images_by_digest():
+    values = yaml.safe_load(publish.values((CHART / "values.yaml").read_text(), "registry.example/push", DIGESTS))
+    assert values["image"]["repository"] == "registry.example/push/wakupush"
+    assert values["image"]["digest"] == DIGESTS["wakupush"]
+    assert values["flowerImage"]["repository"] == "registry.example/push/wakupush-flower"
+    assert values["flowerImage"]["digest"] == DIGESTS["wakupush-flower"]
+    assert values["pipeline"]["image"] == f"registry.example/push/wakupush-pipeline@{DIGESTS['wakupush-pipeline']}"
+    before = yaml.safe_load((CHART / "values.yaml").read_text())
+    for tree in (values, before):
+        del tree["image"], tree["flowerImage"], tree["pipeline"]["image"]
+    assert values == before
+
+
+@pytest.mark.parametrize("digest", ["", "latest", "sha256:00"])
+def test_chart_without_digest_is_not_published(digest):
+    with pytest.raises(NotPublishedError, match="dist/digests/wakupush-flower has no digest"):
+        publish.values((CHART / "values.yaml").read_text(), "registry.example", DIGESTS | {"wakupush-flower": digest})
+
+
+def test_workflows_release_the_images_that_have_bills_of_materials():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    matrix = workflow["jobs"]["images"]["strategy"]["matrix"]["include"]
+    assert {row["image"] for row in matrix} == set(IMAGES)
+    targets = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    assert {row["target"] for row in matrix} <= set(targets)
+
+
+def test_workflows_run_targets_that_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for line in re.findall(r"run: make ([a-z -]+)", workflow.read_text()):
+            assert set(line.split()) <= targets, f"{workflow.name}: make {line}"
