@@ -71,9 +71,11 @@ def write_chart(registry: str, digests: Mapping[str, str]) -> None:
     """Package the chart into dist/.
 
     Raises:
-        NotPublishedError: see `values`.
+        NotPublishedError: there is no registry, or see `values`.
         subprocess.CalledProcessError: Helm refuses the chart.
     """
+    if not registry:
+        raise NotPublishedError("REGISTRY is missing: host and path of the images, without their names")
     with tempfile.TemporaryDirectory() as folder:
         chart = Path(folder) / "wakupush"
         shutil.copytree(CHART, chart, ignore=shutil.ignore_patterns("ci"))
@@ -93,10 +95,8 @@ def main() -> None:
             version = versions()["pyproject.toml"]
             (DIST / "notes.md").write_text(notes((ROOT / "CHANGELOG.md").read_text(), version))
             return
-        registry = os.environ.get("REGISTRY", "").rstrip("/")
-        if not registry:
-            raise NotPublishedError("REGISTRY is missing: host and path of the images, without their names")
-        write_chart(registry, {file.name: file.read_text().strip() for file in (DIST / "digests").glob("*")})
+        digests = {file.name: file.read_text().strip() for file in (DIST / "digests").glob("*")}
+        write_chart(os.environ.get("REGISTRY", "").rstrip("/"), digests)
     except NotPublishedError as error:
         sys.exit(f"make: {error}")
 

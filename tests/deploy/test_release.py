@@ -70,7 +70,7 @@ def test_one_failed_check_fails_all(capsys):
 
 
 def test_release_notes_are_the_section_of_the_version():
-    changelog = "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [1.0.0] - 2026-01-02\n\nFirst.\n\n- One.\n\n## [0.9]\n- Old.\n"
+    changelog = "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [1.0.0] - 2026-01-02\n\nFirst.\n\n- One.\n\n## [0.9]\n"
     assert publish.notes(changelog, "1.0.0") == "First.\n\n- One.\n"
     with pytest.raises(NotPublishedError, match=r"no section \[1\.1\.0\]"):
         publish.notes(changelog, "1.1.0")
