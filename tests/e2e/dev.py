@@ -14,13 +14,17 @@ def running(*options, **variables):
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        shown = {}
+        shown = {"metrics": {}}
         try:
             for line in process.stdout:
                 if line.strip() == "ready":
                     break
                 name, value = line[:12].strip(), line[12:].strip()
-                shown[name] = value
+                if name == "metrics":
+                    url, _, part = value.partition(" of ")
+                    shown["metrics"][part] = url
+                else:
+                    shown[name] = value
             yield process, shown
         finally:
             if process.poll() is None:

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx2
+import psutil
 import psycopg
 import pytest
 from redis import Redis
@@ -15,7 +17,7 @@ from e2e.dev import running
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.parts.processes import answers_http, wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
@@ -77,17 +79,52 @@ def test_environment_sets_all_but_key_and_addresses(started):
 
 def test_only_this_machine_reaches_its_ports(started):
     _, shown, _ = started
-    url = httpx2.URL(shown["ingest"].split()[0])
+    url = httpx2.URL(shown["metrics"]["ingest live"])
     assert httpx2.get(url).status_code == 200
     with pytest.raises(httpx2.ConnectError):  # all of 127.0.0.0/8 is loopback: a server on all addresses would answer
         httpx2.get(url.copy_with(host="127.0.0.2"))
+
+
+def test_every_process_has_metrics(started):
+    _, shown, _ = started
+    assert shown["metrics"].keys() >= {
+        "ingest live",
+        "ingest reconcile",
+        "beat",
+        "feedback",
+        "exporter",
+        "worker query",
+    }
+    for url in shown["metrics"].values():
+        assert "\nwakupush_" in httpx2.get(url).text, url
+
+
+def in_its_shell(shown, command):
+    script = f"{shown['shell']} && {command}"
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_its_shell_has_what_commands_need(started):
+    _, shown, key = started
+    assert in_its_shell(shown, "echo $SERVER $NODE").stdout == f"{key.public_key} {shown['Waku node']}\n"
+    doctor = in_its_shell(shown, "wakupush doctor --json")
+    assert doctor.returncode in {0, 1}, doctor.stderr
+    assert json.loads(doctor.stdout.splitlines()[0])
+
+
+def test_a_part_that_dies_starts_again(started):
+    process, shown, _ = started
+    [gorush] = [child for child in psutil.Process(process.pid).children(recursive=True) if "gorush" in child.cmdline()]
+    gorush.kill()
+    assert "gorush ended with" in next(line for line in process.stdout if "ended with" in line)
+    wait_until(lambda: answers_http(f"{shown['gorush']}/healthz"), timeout=60, what="gorush is back")
 
 
 def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(started):
     process, shown, key = started
     assert shown["public key"] == str(key.public_key)
     assert httpx2.get(f"{shown['Waku node']}/health").status_code == 200
-    assert httpx2.get(shown["ingest"].split()[0]).status_code == 200
     assert Redis.from_url(shown["Redis"]).ping()
     process.send_signal(signal.SIGINT)
     process.stdout.read()

@@ -42,7 +42,7 @@ def test_each_process_connects_as_its_own_user(stack):
 
         wait_until(lambda: connected() >= PROCESSES, timeout=60, what="every process is connected")
         wait_until(all_ready, timeout=60, what="every process says that it is ready")
-    with stack.exporter():
+    with stack.exporter:
         pass
     stack.run("doctor", timeout=120)
     assert refused_by_redis(stack) == []

@@ -1,8 +1,10 @@
 """`wakupush dev`: the whole server in the foreground, on embedded parts unless options name others."""
 
 import os
+import shlex
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from psycopg import pq
@@ -10,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
 from wakupush.devnet.demo.stack import External, Stack
-from wakupush.devnet.parts.processes import StartFailedError
+from wakupush.devnet.parts.processes import Process, StartFailedError
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.settings import Settings
 from wakupush.runtime.stopping import stop_on_signals
@@ -18,12 +20,14 @@ from wakupush.runtime.urls import without_user
 
 #: Seconds between looks at whether everything still runs.
 LOOK_SECONDS = 0.5
+#: Seconds after which a part that ended starts again.
+RESTART_SECONDS = 3.0
 
 
 def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
-    """Run until Ctrl-C and return the exit code: 0, or 1 if a part did not start or died.
+    """Run until Ctrl-C and return the exit code: 0, or 1 if a part did not start.
 
-    Embedded parts keep their data in a temporary directory, which is removed at the end.
+    A part that ends later starts again. Embedded parts keep their data in a temporary directory, which goes at the end.
 
     Args:
         key: of the server; a new one unless given.
@@ -41,17 +45,37 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
     }
     try:
         key = key or PrivateKey.generate()
-        with Stack(directory, key=key, external=external, defaults=variables, shards=settings.waku.shards) as stack:
+        with Stack(
+            directory,
+            key=key,
+            external=external,
+            defaults=variables,
+            shards=settings.waku.shards,
+            serves_metrics=True,
+        ) as stack:
             _show(console, stack, external)
+            restarts: dict[str, float] = {}
             while not stop.wait(LOOK_SECONDS):
                 for process in stack.processes:
-                    if not process.running:
-                        raise StartFailedError(f"{process.name} ended\n{process.log_tail()}")  # noqa: TRY301
+                    _keep_going(console, process, restarts)
     except StartFailedError as error:
         console.print(f"{error}\nthe logs are in {directory}", markup=False)
         return 1
     shutil.rmtree(directory, ignore_errors=True)
     return 0
+
+
+def _keep_going(console: Console, process: Process, restarts: dict[str, float]) -> None:
+    """Say that a part ended, or start it again once its time in monotonic seconds has come."""
+    if process.running:
+        return
+    if process.name not in restarts:
+        restarts[process.name] = time.monotonic() + RESTART_SECONDS
+        text = f"{process.name} ended with {process.wait()} and starts again in {RESTART_SECONDS:g} s"
+        console.print(f"{text}; {process.log_tail()}", markup=False)
+    elif time.monotonic() >= restarts[process.name]:
+        del restarts[process.name]
+        process.launch()
 
 
 def _show(console: Console, stack: Stack, external: External) -> None:
@@ -62,14 +86,29 @@ def _show(console: Console, stack: Stack, external: External) -> None:
         "gorush": without_user(stack.gorush_url),
         "Postgres": without_secrets(stack.postgres_dsn),
         "Redis": without_user(stack.redis_url).partition("?")[0],  # a password may be there, too
-        "ingest": f"{stack.ingest_url}/readyz /healthz /metrics",
         "logs": str(stack.directory),
+        "shell": f". {shlex.quote(str(_environment_file(stack)))}",
     }
     if external.gorush_url:
         facts["feedback"] = f"{stack.feedback_url} {stack.feedback_header}"
     for name, value in facts.items():
         console.print(f"{name:<12}{value}", markup=False)
+    for process, url in stack.metrics_urls.items():
+        console.print(f"metrics     {url} of {process}", markup=False)
     console.print("ready")
+
+
+def _environment_file(stack: Stack) -> Path:
+    """Write the file that gives another shell what `wakupush` and the commands of README need."""
+    variables = {"SERVER": str(stack.key.public_key), "NODE": stack.node_url} | {
+        name: value
+        for name, value in stack.environment.items()
+        if name.startswith("WAKUPUSH_") and not name.endswith("HTTP_PORT")
+    }
+    file = stack.directory / "env.sh"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+    return file
 
 
 def without_secrets(dsn: str) -> str:

@@ -87,6 +87,8 @@ class Stack:
     nodes: int = 1
     #: Further options of the embedded gorush.
     gorush_options: Sequence[str] = ()
+    #: Whether the exporter runs too, and all processes serve /healthz, /readyz and /metrics.
+    serves_metrics: bool = False
     #: Starts all Python processes, see `Process`.
     launcher: Launcher | None = None
 
@@ -95,7 +97,8 @@ class Stack:
         self._key_file = self.directory / "identity.key"
         self._feedback_secret = self.defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
         waku = ["waku", *(f"waku-{number}" for number in range(2, self.nodes + 1))]
-        self._ports = {name: free_port() for name in (*waku, "gorush", "ingest", "reconcile", "feedback", "exporter")}
+        names = (*waku, "gorush", "ingest", "reconcile", "feedback", "exporter", "beat", *QUEUES)
+        self._ports = {name: free_port() for name in names}
         self._make_parts(waku)
         self._make_processes()
 
@@ -128,11 +131,22 @@ class Stack:
             settings={"WAKUPUSH_HTTP_PORT": str(self._ports["reconcile"])},
             ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
         )
-        self.workers = {name: self.worker(name, concurrency=self.concurrency) for name in QUEUES}
+        self.workers = {
+            name: self.worker(name, concurrency=self.concurrency, settings=self._metrics_port(name)) for name in QUEUES
+        }
         self.feedback = self._wakupush(
             "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
         )
-        self.beat = self._wakupush("beat", "beat", module=self.beat_module)
+        self.beat = self._wakupush("beat", "beat", module=self.beat_module, settings=self._metrics_port("beat"))
+        self.exporter = self._wakupush(
+            "exporter",
+            "exporter",
+            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["exporter"])},
+            ready=lambda: answers_http(f"{self.exporter_url}/readyz"),
+        )
+
+    def _metrics_port(self, name: str) -> dict[str, str]:
+        return {"WAKUPUSH_HTTP_PORT": str(self._ports[name])} if self.serves_metrics else {}
 
     @property
     def node_url(self) -> str:
@@ -175,6 +189,14 @@ class Stack:
         return f"http://127.0.0.1:{self._ports['exporter']}"
 
     @property
+    def metrics_urls(self) -> dict[str, str]:
+        """URLs of the /metrics of all processes that have any, by the name of the process."""
+        ports = {"ingest live": "ingest", "ingest reconcile": "reconcile", "feedback": "feedback"}
+        if self.serves_metrics:
+            ports |= {**{f"worker {name}": name for name in QUEUES}, "beat": "beat", "exporter": "exporter"}
+        return {process: f"http://127.0.0.1:{self._ports[port]}/metrics" for process, port in ports.items()}
+
+    @property
     def feedback_url(self) -> str:
         """URL of gorush's feedback webhook."""
         return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
@@ -194,6 +216,7 @@ class Stack:
             self.beat,
             self.ingest,
             self.reconcile,
+            *([self.exporter] if self.serves_metrics else []),
         ]
 
     @property
@@ -252,6 +275,8 @@ class Stack:
             _all([self.feedback, *self.workers.values()], "start")
             self.beat.start()
             _all((self.ingest, self.reconcile), "start")
+            if self.serves_metrics:
+                self.exporter.start()
             undo.pop_all()
 
     def start_servers(self) -> None:
@@ -300,6 +325,7 @@ class Stack:
 
     def stop(self) -> None:
         """Stop everything: first the processes that take messages, last the parts that they need."""
+        self.exporter.stop()
         _all((self.ingest, self.reconcile), "stop")
         self.beat.stop()
         _all(self.workers.values(), "stop")
@@ -373,15 +399,6 @@ class Stack:
             ready=(lambda: process.has_logged(_READY)) if tells else None,
         )
         return process
-
-    def exporter(self) -> Process:
-        """Return the exporter, which is not started yet, as the server does not need it."""
-        return self._wakupush(
-            "exporter",
-            "exporter",
-            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["exporter"])},
-            ready=lambda: answers_http(f"{self.exporter_url}/readyz"),
-        )
 
 
 def _who_runs(command: Sequence[str], commands: Mapping[Who, Sequence[str]]) -> Who | None:
