@@ -26,6 +26,7 @@ from wakupush.cli import (
     why,
     workers,
 )
+from wakupush.cli.examples import add_examples
 from wakupush.cli.output import Commands
 from wakupush.runtime import core_dumps
 
@@ -79,6 +80,7 @@ for _panel, _members in PANELS.items():
             app.add_typer(_member, name=_NAMES[_member], rich_help_panel=_panel)
         else:
             app.command(_NAMES.get(_member), rich_help_panel=_panel)(_member)
+add_examples(app)
 
 
 def main() -> None:

@@ -96,21 +96,36 @@ Users = Annotated[list[str], typer.Argument(help="Public keys, 0x04… or compre
 def common(
     context: typer.Context,
     *,
-    key: Annotated[Path | None, typer.Option(help="File with the chat key; `keygen` makes one.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="File with the chat key; `keygen` makes one.", envvar="WAKUPUSH_CLIENT_KEY")
+    ] = None,
     node: Annotated[
         list[str] | None,
         typer.Option(
             help=f"REST API of a Waku node, by default {_NODE}; repeatable in light mode, which uses all at once.",
             show_default=False,
+            envvar="WAKUPUSH_CLIENT_NODE",
         ),
     ] = None,
     mode: Annotated[
-        Mode, typer.Option(help="light: filter and light push; relay: this must be its only reader.")
+        Mode,
+        typer.Option(
+            help="light: filter and light push; relay: this must be its only reader.", envvar="WAKUPUSH_CLIENT_MODE"
+        ),
     ] = Mode.LIGHT,
-    shard: Annotated[str, typer.Option(help="Pubsub topic of the server.")] = "/waku/2/rs/16/32",
-    state: Annotated[Path | None, typer.Option(help="SQLite file; by default beside the key.")] = None,
+    shard: Annotated[
+        str, typer.Option(help="Pubsub topic of the server.", envvar="WAKUPUSH_CLIENT_SHARD")
+    ] = "/waku/2/rs/16/32",
+    state: Annotated[
+        Path | None, typer.Option(help="SQLite file; by default beside the key.", envvar="WAKUPUSH_CLIENT_STATE")
+    ] = None,
     anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Register with a separate key; decided when a chat key is first used.")
+        bool,
+        typer.Option(
+            "--anonymous",
+            help="Register with a separate key; decided when a chat key is first used.",
+            envvar="WAKUPUSH_CLIENT_ANONYMOUS",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON for programs instead of text for people.")] = False,
 ) -> None:
@@ -163,7 +178,9 @@ def whoami(context: typer.Context) -> None:
 def register(
     context: typer.Context,
     *,
-    server: Annotated[list[str], typer.Option(help="Public key of a server; repeatable.")],
+    server: Annotated[
+        list[str], typer.Option(help="Public key of a server; repeatable.", envvar="WAKUPUSH_CLIENT_SERVER")
+    ],
     device_token: Annotated[str, typer.Option(help="Device token from Apple or Google.")],
     platform: Annotated[TokenPlatform, typer.Option(help="Whose token it is.")] = TokenPlatform.FIREBASE,
     apn_topic: Annotated[str, typer.Option(help="Bundle id of the app; for apn.")] = "",

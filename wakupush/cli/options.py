@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wakupush.model.queues import QUEUES
 from wakupush.runtime.durations import MOST_DAYS, parse_duration
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     from wakupush.model.platforms import Platform
+
+
+#: A queue, and the pool that takes from it.
+QueueName = StrEnum("QueueName", [(name, name) for name in QUEUES])  # type: ignore[misc]  # mypy: literals alone
 
 
 class PlatformName(StrEnum):

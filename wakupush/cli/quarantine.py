@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wakupush.cli.options import QueueName
 from wakupush.cli.row_group import Rows, group, seconds
-from wakupush.model.queues import QUEUES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
-
-
-#: The queue that a message came through.
-QueueName = StrEnum("QueueName", [(name, name) for name in QUEUES])  # type: ignore[misc]  # mypy: literals alone
 
 
 def _store() -> RowTable[QuarantinedMessage, QuarantineSelection]:

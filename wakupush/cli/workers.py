@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wakupush.cli.loading import load
-from wakupush.runtime.usage import UsageError
+from wakupush.cli.options import QueueName
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def worker(
-    pool: Annotated[str, typer.Argument(help="registration, query or dispatch.")],
+    pool: Annotated[QueueName, typer.Argument(help="The pool, which has the name of its queue.")],
     concurrency: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
 ) -> None:
     """Handle the messages of a queue."""
@@ -37,8 +37,6 @@ def _worker(settings: Settings, pool: str, concurrency: int) -> None:
     from wakupush.model.queues import QUEUES
     from workers import run
 
-    if pool not in QUEUES:
-        raise UsageError(f"there is no pool {pool!r}; there are {', '.join(QUEUES)}")
     run.worker(settings, QUEUES[pool], concurrency)
 
 

@@ -42,6 +42,8 @@ STORE_SECONDS = 20.0
 START_SECONDS = 5.0
 #: The variable that names a TOML file with settings.
 FILE_VARIABLE = "WAKUPUSH_CONFIG"
+#: Of the variables that stand for options of ``wakupush client``: they are no settings of a server.
+CLIENT_PREFIX = "WAKUPUSH_CLIENT_"
 #: The field of `Settings` with a table for each app.
 _APPS = "apps"
 #: The field of `Settings` that no variable has.
@@ -688,7 +690,11 @@ def load_with_sources() -> tuple[Settings, dict[str, str]]:
     Raises:
         SettingsError: as `load_settings`.
     """
-    ours = {name.upper(): name for name in sorted(os.environ) if name.upper().startswith("WAKUPUSH_")}
+    ours = {
+        name.upper(): name
+        for name in sorted(os.environ)
+        if name.upper().startswith("WAKUPUSH_") and not name.upper().startswith(CLIENT_PREFIX)
+    }
     unknown = [name for upper, name in ours.items() if not _is_known(upper)]
     if unknown:
         raise SettingsError("unknown settings: " + ", ".join(map(_suggest, unknown)))

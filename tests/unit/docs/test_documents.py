@@ -239,6 +239,7 @@ def test_named_code_exists(document):
 def test_named_settings_exist(document):
     # `WAKUPUSH_LIMITS__SEGMENT…` stands for those that begin so, `…__MAX_WAIT` for the one whose group was just named.
     exist = {name.strip("`") for name, *_ in settings_table()}
+    exist |= {each.envvar for _, command in _commands(get_command(app)) for each in command.params if each.envvar}
     text = document.read_text()
     for name, more in set(re.findall(r"\b(WAKUPUSH_[A-Z][A-Z_]*)(…?)", text)):
         if not name.startswith("WAKUPUSH_TEST_") and name != settings.FILE_VARIABLE:

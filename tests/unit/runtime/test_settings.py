@@ -196,7 +196,6 @@ def test_keygen_writes_a_new_private_file(tmp_path):
     ("arguments", "environment", "text"),
     [
         (["worker", "registration"], {}, "no private key: set WAKUPUSH_IDENTITY_KEY_FILE"),
-        (["worker", "nothing"], {}, "there is no pool 'nothing'"),
         (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY": "planted"}, "WAKUPUSH_IDENTITY_KEY holds no private key"),
         (["worker", "query"], {"WAKUPUSH_IDENTITY_KEY_FILE": "/nowhere"}, "cannot be read"),
         (
