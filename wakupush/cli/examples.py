@@ -59,7 +59,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "client whoami": ("wakupush client --key alice.key whoami",),
     "client register": (
         f"wakupush client --key alice.key register --server {_KEY} --device-token 4f3a91",
-        f"wakupush client --key alice.key register --server {_KEY} --device-token 4f3a91 --contacts-only --contact {_KEY}",
+        f"wakupush client --key alice.key register --server {_KEY} --device-token 4f3a91 --contacts-only",
     ),
     "client status": ("wakupush client --key alice.key status",),
     "client unregister": ("wakupush client --key alice.key unregister",),
