@@ -65,7 +65,6 @@ def test_a_push_can_be_followed(stack, sent):
     steps = [(line["process"], line.get("kind", line["event"])) for line in lines]
     dispatch = "worker dispatch"
     in_order = [
-        ("ingest live", "message_enqueued"),
         (dispatch, "received"),
         (dispatch, "opened"),
         (dispatch, "admitted"),
@@ -76,6 +75,8 @@ def test_a_push_can_be_followed(stack, sent):
         (dispatch, "attempt"),
         (dispatch, "delivered"),
     ]
+    # On a slow machine reconcile can be first.
+    assert steps[0] in {("ingest live", "message_enqueued"), ("ingest reconcile", "message_enqueued")}
     rest = iter(steps)
     assert all(step in rest for step in in_order), steps
     assert {(dispatch, "answered"), (dispatch, "answer_published")} <= set(steps)
