@@ -1,4 +1,4 @@
-"""Which counters workers and beat begin at 0."""
+"""Which counters and histograms workers and beat begin at 0."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -31,6 +31,7 @@ def of_worker(queue: Queue, settings: Settings) -> Series:
         metrics.TASKS_RETURNED: product((queue.name,), ("outage", "message")),
         metrics.QUARANTINED: product((queue.name,)),
         metrics.LIMITED: product(limits.NAMES, ("let_through", "held_back")),
+        metrics.ANSWER_SECONDS: product((queue.name,)),
     }
     if queue is not DISPATCH:
         return handling
@@ -39,6 +40,7 @@ def of_worker(queue: Queue, settings: Settings) -> Series:
     return {
         **handling,
         metrics.EVENTS: _delivery_events(app_platforms),
+        metrics.DELIVERY_SECONDS: app_platforms,
         metrics.RETRIES: [(*labels, failure) for labels in app_platforms for failure in again],
         metrics.DELIVERIES_DEFERRED: app_platforms,
         metrics.BREAKER_OPENED: app_platforms,
@@ -48,6 +50,7 @@ def of_worker(queue: Queue, settings: Settings) -> Series:
 def of_beat() -> Series:
     """Return the series of `wakupush beat`."""
     return {
+        metrics.ANSWER_SECONDS: product(("",)),
         metrics.QUERIES_DROPPED: product(("expired", "full")),
         metrics.JOBS_FAILED: product(work.__name__ for work in JOBS),
     }
@@ -55,6 +58,7 @@ def of_beat() -> Series:
 
 def _delivery_events(app_platforms: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str, str, str]]:
     for labels in app_platforms:
+        yield EventKind.ADMITTED, DISPATCH.name, *labels, ""
         yield EventKind.ATTEMPT, DISPATCH.name, *labels, ""
         yield EventKind.DELIVERED, DISPATCH.name, *labels, ""
         yield EventKind.EXPIRED, DISPATCH.name, *labels, Failure.DELIVERY_EXPIRED.label

@@ -117,6 +117,19 @@ OVERVIEW = Dashboard(
                     "From ingest to a worker. Clients wait for 3 s.",
                 ),
                 Panel(
+                    "From the node to the answer",
+                    "s",
+                    _quantiles("wakupush_answer_seconds", "queue"),
+                    "From ingest seeing a message to a Waku node taking the answer. Without a queue: of those that beat"
+                    " published, since they were ready.",
+                ),
+                Panel(
+                    "From the node to gorush",
+                    "s",
+                    _quantiles("wakupush_delivery_seconds", "app, platform"),
+                    "From ingest seeing a push request to gorush taking a notification of it, with all its retries.",
+                ),
+                Panel(
                     "gorush",
                     "s",
                     _quantiles("wakupush_gorush_post_seconds", "app, platform"),

@@ -54,14 +54,17 @@ def postpone(connection: Connection, ids: Collection[int], seconds: float) -> No
 
 def claim(
     connection: Connection, limits: Mapping[str, int], limit: int, *, most_bytes: int, hold: float
-) -> list[tuple[int, SealedAnswer]]:
-    """Return the newest answers that are overdue, the newest first, and hold them back from others.
+) -> list[tuple[int, SealedAnswer, float]]:
+    """Return the newest answers that are overdue, the newest first, with their age; hold them back from others.
 
     Args:
         limits: answers of a shard at most.
         limit: of any other shard.
         most_bytes: of all of them; the first one may have more.
         hold: seconds for which they are held back.
+
+    Returns:
+        The id of each, the answer, and the seconds since it was added.
     """
     values = {
         "shards": list(limits),
@@ -72,8 +75,8 @@ def claim(
     }
     rows = sorted(connection.execute(_SQL["claim"], values), reverse=True)
     return [
-        (answer_id, SealedAnswer(pubsub_topic=shard, content_topic=topic, payload=payload, trace_id=trace_id))
-        for answer_id, shard, topic, payload, trace_id in rows
+        (answer_id, SealedAnswer(pubsub_topic=shard, content_topic=topic, payload=payload, trace_id=trace_id), age)
+        for answer_id, shard, topic, payload, trace_id, age in rows
     ]
 
 

@@ -128,6 +128,19 @@ QUEUE_WAIT: Final = Histogram(
     ["queue"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
+ANSWER_SECONDS: Final = Histogram(
+    "wakupush_answer_seconds",
+    "Time between ingest seeing a message and a Waku node taking its answer, or a request expiring unanswered. Of"
+    " answers that beat publishes or drops, the time since they were ready; they have no queue.",
+    ["queue"],
+    buckets=(0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300, 600),
+)
+DELIVERY_SECONDS: Final = Histogram(
+    "wakupush_delivery_seconds",
+    "Time between ingest seeing a push request and gorush taking a notification of it, whichever attempt that is.",
+    ["app", "platform"],
+    buckets=(0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60, 300, 1800, 7200, 28800),
+)
 MESSAGES_KNOWN: Final = Counter(
     "wakupush_messages_known", "Messages that workers skipped because they were in the ledger: old copies."
 )

@@ -23,7 +23,7 @@ def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):
 
     def claim(_):
         with psycopg.connect(dsn) as own:
-            return [answer_id for answer_id, _ in answers.claim(own, {}, 10, most_bytes=10**6, hold=60)]
+            return [answer_id for answer_id, _, _ in answers.claim(own, {}, 10, most_bytes=10**6, hold=60)]
 
     with ThreadPoolExecutor(8) as threads:
         claimed = [answer_id for part in threads.map(claim, range(8)) for answer_id in part]
@@ -43,9 +43,8 @@ FROM generate_series(1, 60000) AS n
 
 
 def claim(connection, limits, limit, size=10**6):
-    return [
-        int(answer.content_topic) for _, answer in answers.claim(connection, limits, limit, most_bytes=size, hold=60)
-    ]
+    claimed = answers.claim(connection, limits, limit, most_bytes=size, hold=60)
+    return [int(answer.content_topic) for _, answer, _ in claimed]
 
 
 def test_the_newest_of_each_shard_are_claimed_first(connection):
@@ -64,6 +63,11 @@ def filled(connection):
     with connection.transaction(force_rollback=True):
         connection.execute(FILL)
         yield connection
+
+
+def test_claimed_answers_have_their_age(filled):
+    claimed = answers.claim(filled, {}, 1, most_bytes=10**6, hold=60)
+    assert sorted((answer.content_topic, age) for _, answer, age in claimed) == [("3001", 30.01), ("3002", 30.02)]
 
 
 def test_answers_that_waited_long_wait_longer(filled):

@@ -36,7 +36,7 @@ WHERE id = ANY (ARRAY(
     ) AS overdue
     WHERE before < %(bytes)s
 ))
-RETURNING id, pubsub_topic, content_topic, payload, trace_id
+RETURNING id, pubsub_topic, content_topic, payload, trace_id, extract(epoch FROM now() - created_at)::float8
 
 -- name: expire
 DELETE FROM answers WHERE id = ANY (ARRAY(

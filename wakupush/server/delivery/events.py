@@ -28,6 +28,7 @@ def count_events(committed: Collection[Event]) -> None:
             numbers[_labels(event, kind)] += event.count
         if event.queue_wait is not None:
             waits[event.queue or ""].extend([event.queue_wait] * event.count)
+        _observe_latency(event)
     for queue, seconds in waits.items():
         histogram = metrics.QUEUE_WAIT.labels(queue)
         for wait in seconds:
@@ -77,6 +78,16 @@ def death_events(sender: Sender, died: Iterable[Settlement]) -> list[Event]:
 def failure_kind(failure: Failure) -> EventKind:
     """Return the kind of event for an attempt that failed with `failure`."""
     return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
+
+
+def _observe_latency(event: Event) -> None:
+    """Note how long a delivery took, or a request that expired without an answer; follow-ups note other answers."""
+    if event.latency is None:
+        return
+    if event.kind is EventKind.DELIVERED:
+        metrics.DELIVERY_SECONDS.labels(event.app or "", event.platform or "").observe(event.latency)
+    elif event.kind is EventKind.EXPIRED and event.platform is None:
+        metrics.ANSWER_SECONDS.labels(event.queue or "").observe(event.latency)
 
 
 def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str, str]:

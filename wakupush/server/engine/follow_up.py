@@ -5,6 +5,7 @@ Beat finishes whatever is cut off here.
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 import structlog
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
+from wakupush.model.entries import SealedAnswer
 from wakupush.model.failures import Failure
 from wakupush.postgres import requests
 from wakupush.runtime import metrics
@@ -129,18 +131,18 @@ def _publish(batches: Sequence[_Batch]) -> None:
     failed = wait_for((post for batch in batches for post in batch.posts), 0.0)
     if foreign_keys := frozenset[bytes]().union(*(batch.foreign_keys for batch in batches)):
         failed |= _without_fail(_failed, engine, foreign_keys) or {}
-    true: list[tuple[_Batch, Answers]] = []
+    true: list[tuple[_Batch, _Answer]] = []
     corrected: dict[_Batch, list[tuple[_Answer, Outcome]]] = {}
     for batch in batches:
         for answer in batch.answers:
             if (outcome := batch.corrected(answer, failed)) is None:
-                true.append((batch, answer.parts))
+                true.append((batch, answer))
             else:
                 corrected.setdefault(batch, []).append((answer, outcome))
     engine.answers.wait_until(max(batch.leaves for batch in batches))
     _hand_over(engine, true)
     for batch, changes in corrected.items():
-        _hand_over(engine, [(batch, parts) for parts in _without_fail(_correct, batch, changes) or []])
+        _hand_over(engine, [(batch, answer) for answer in _without_fail(_correct, batch, changes) or []])
 
 
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
@@ -156,7 +158,7 @@ def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
     reraise=True,
 )
-def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[Answers]:
+def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[_Answer]:
     engine = batch.engine
     most_bytes = engine.settings.waku.max_message_bytes
     answers = seal([outcome for _, outcome in changes], engine.identity.private_key, most_bytes=most_bytes)
@@ -165,21 +167,38 @@ def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[
         for (old, outcome), parts in zip(changes, answers, strict=True)
     ]
     with engine.pool.connection() as connection:
-        new_answers, events = correct(connection, batch.kind, batch.context, corrections)
+        corrected, events = correct(connection, batch.kind, batch.context, corrections)
     count_events(events)
-    return new_answers
+    return [_Answer(*pair) for pair in corrected]
 
 
-def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, Answers]]) -> None:
+def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> None:
     """Publish answers, and have those once more that their kind repeats, if they are of one part."""
-    published = _without_fail(engine.outbox.publish, [part for _, parts in answers for part in parts])
-    if not published or not (again_after := engine.settings.worker.repeat_answers_after):
+    published = _without_fail(engine.outbox.publish, [part for _, answer in answers for part in answer.parts])
+    if not published:
         return
-    once = {part for batch, parts in answers if len(parts) > 1 or not batch.kind.repeats_answers for _, part in parts}
+    _time(engine, answers, set(published))
+    if not (again_after := engine.settings.worker.repeat_answers_after):
+        return
+    once = {
+        part
+        for batch, answer in answers
+        if len(answer.parts) > 1 or not batch.kind.repeats_answers
+        for _, part in answer.parts
+    }
     due = time.monotonic() + again_after  # a light client may have subscribed by then
     for answer in published:
         if answer not in once:
             engine.repeats.do(due, len(answer.payload), engine.outbox.hand_over, answer)
+
+
+def _time(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]], published: AbstractSet[SealedAnswer]) -> None:
+    """Note how long each answer took that a node has wholly taken; beat notes the others."""
+    now = engine.now()
+    for batch, answer in answers:
+        if all(part in published for _, part in answer.parts):
+            seconds = max(0.0, now - answer.outcome.entry.seen)
+            metrics.ANSWER_SECONDS.labels(batch.kind.queue.name).observe(seconds)
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -86,7 +86,7 @@ def store(
 
 def correct(
     connection: Connection, kind: Kind[Any, Any], context: Context, corrections: Sequence[Correction]
-) -> tuple[list[Answers], list[Event]]:
+) -> tuple[list[tuple[Outcome, Answers]], list[Event]]:
     """Store outcomes in the place of others that were committed before, with other answers in the place of theirs.
 
     A correction is left out if beat has claimed the old answer, or if that is not in the outbox any more. Either it
@@ -96,16 +96,17 @@ def correct(
         connection: in a transaction of its own.
 
     Returns:
-        The new answers with their ids, and the events.
+        The outcomes that were stored with their new answers, and the events.
     """
     old_ids = [answer_id for correction in corrections for answer_id in correction.old_ids]
     withdrawn_ids = outbox.withdraw(connection, old_ids, HOLD_SECONDS)
     in_time = [correction for correction in corrections if not withdrawn_ids.isdisjoint(correction.old_ids)]
     new_answers = _add_answers(connection, [correction.answer for correction in in_time])
-    kind.store(connection, [correction.outcome for correction in in_time], context)
-    all_events = [event for correction in in_time for event in correction.outcome.events]
+    outcomes = [correction.outcome for correction in in_time]
+    kind.store(connection, outcomes, context)
+    all_events = [event for outcome in outcomes for event in outcome.events]
     events.add(connection, all_events, context.identity)
-    return new_answers, all_events
+    return list(zip(outcomes, new_answers, strict=True)), all_events
 
 
 def _add_answers(connection: Connection, all_parts: Sequence[list[SealedAnswer]]) -> list[Answers]:

@@ -85,7 +85,7 @@ def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
     monkeypatch.setattr(follow_up, "correct", late)
     server.handle(DISPATCH, *sent)
     assert len(claimed) == 1
-    server.context.outbox.publish(claimed)
+    server.context.outbox.publish([(answer_id, answer) for answer_id, answer, _ in claimed])
     assert server.outcomes(client, other) == [["success"]] * 2, "one answer to each envelope"
     assert server.rows("SELECT succeeded FROM admitted_requests") == [("1",)] * 2
     assert server.rows("SELECT FROM answers") == []
