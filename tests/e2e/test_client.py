@@ -12,7 +12,7 @@ from wakupush.client.client import Client, SendingDisabledError
 from wakupush.client.config import Config
 from wakupush.client.drivers.history import History
 from wakupush.client.drivers.storage import SqliteFile
-from wakupush.client.events import Advertised, Enrolled
+from wakupush.client.events import Advertised, Enrolled, Lost
 from wakupush.client.rules.receiving import seal_message
 from wakupush.client.rules.registering import Options, Status
 from wakupush.client.rules.sending import Result
@@ -213,6 +213,56 @@ def test_contacts_find_a_renewed_token(stack, either, pushes):
             assert len(await eventually(pushes)) == 1
 
     asyncio.run(run())
+
+
+def test_a_client_repairs_its_registration(stack, either, pushes):
+    """A token dies, the sender hears of it, the receiver notices within a day, and the next push arrives."""
+    passed = 0.0
+    lost = []
+
+    async def run():
+        nonlocal passed
+
+        def on_event(event):
+            if isinstance(event, Lost):
+                lost.append(event.enrolment.version)
+                if len(lost) == 1:  # as an app gets a new token from Apple
+                    alice.enable_receiving(device("alice-new"), [stack.key.public_key])
+
+        options = {"now": lambda: time.time() + passed, "on_event": on_event}
+        async with people(either, "alice", "bob", **options) as (alice, bob):
+            bob.enable_sending()
+
+            async def repaired(times):
+                nonlocal passed
+                passed += 86_400.0
+                alice.try_again()  # wakes it as a passing time would
+                await eventually(lambda: len(lost) == times)
+                assert await alice.wait_until_settled(120)
+                assert await alice.wait_until_advertised(120)
+
+            alice.enable_receiving(device("dead-alice"), [stack.key.public_key])
+            assert await alice.wait_until_settled(120)
+            assert await notify(bob, alice) == [Result.NOT_REGISTERED]
+            pushes()
+            await repaired(1)
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            [push] = await eventually(pushes)
+            assert push.notification["tokens"] == ["alice-new"]
+
+            # Marked by mistake: the same token works again, and a push to itself is enough to notice.
+            with stack.connect() as connection:
+                connection.execute(
+                    "UPDATE registrations SET token_died_at = now() WHERE key_hash = %s", [key(alice).key_hash]
+                )
+            alice.enable_sending()
+            assert (await alice.notify_self()).result is None
+            await eventually(lambda: len(lost) == 2)
+            assert await alice.wait_until_settled(120)
+            assert (await alice.notify_self()).result is Result.ACCEPTED
+
+    asyncio.run(run())
+    assert lost == [1, 2]
 
 
 def test_nothing_that_leaves_carries_the_senders_key(stack, transport):

@@ -595,12 +595,14 @@ def _ways(acquaintances: Sequence[Acquaintance], since: float = 0.0) -> list[dic
 
 
 def _show_event(common: _Common, event: Event) -> None:
-    from wakupush.client.events import Advertised, Enrolled, Learned, Unsent
+    from wakupush.client.events import Advertised, Enrolled, Learned, Lost, Unsent
 
     rows: list[dict[str, Any]]
     match event:
         case Enrolled(enrolment):
             rows = [{"event": "enrolled", **_enrolment(enrolment)}]
+        case Lost(enrolment):
+            rows = [{"event": "lost", **_enrolment(enrolment)}]
         case Advertised(infos):
             rows = [{"event": "advertised", "infos": infos}]
         case Learned(acquaintance):

@@ -10,7 +10,7 @@ from wakupush.client.drivers.history import History
 from wakupush.client.drivers.notifying import Recipient
 from wakupush.client.drivers.storage import InUseError, SqliteFile, Storage
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
-from wakupush.client.events import Advertised, Enrolled, Event, Learned, Unsent
+from wakupush.client.events import Advertised, Enrolled, Event, Learned, Lost, Unsent
 from wakupush.client.rules.receiving import Received, parse, seal_message
 from wakupush.client.rules.registering import Device, Options, Status
 from wakupush.client.rules.sending import Result
@@ -30,6 +30,7 @@ __all__ = [
     "InUseError",
     "Learned",
     "LightTransport",
+    "Lost",
     "NodeError",
     "NotificationType",
     "Options",

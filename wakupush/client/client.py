@@ -16,7 +16,7 @@ from wakupush.client.config import Config
 from wakupush.client.drivers.asking import QUERY_SECONDS, Asker
 from wakupush.client.drivers.book import Book
 from wakupush.client.drivers.context import Context
-from wakupush.client.drivers.enrolling import Enroller
+from wakupush.client.drivers.enrolling import RETRY_SECONDS, Enroller
 from wakupush.client.drivers.history import History
 from wakupush.client.drivers.notifying import Notifier, Recipient, targets
 from wakupush.client.drivers.storage import SEEN, SETTINGS, ClientSettings, SeenMessage, Storage
@@ -105,7 +105,7 @@ class Client:
         self._tasks = Tasks()
         self._enroller = Enroller(self._context)
         self._book = Book(self._context, history, self._tasks)
-        self._asker = Asker(self._context, self._book, self._tasks)
+        self._asker = Asker(self._context, self._book, self._enroller, self._tasks)
 
     # Registering and advertising.
 
@@ -288,23 +288,28 @@ class Client:
         """Ask for a push to this device as anybody else would, and return what came of it; the push may come later.
 
         Servers cannot tell such a push from others, and count it like them. With `Options.contacts_only` they tell the
-        device's token to contacts alone: then the client has to be one.
+        device's token to contacts alone: then the client has to be one. If a server does not know the device any more,
+        the client registers there again.
 
         Raises:
             SendingDisabledError: sending was not switched on.
             NodeError: the node did not take the query.
         """
-        own, ours = self.account.key.public_key, self.account.installation_id
+        own, ours = self.push_key, self.account.installation_id
         asked_at, begun = self._context.now(), time.monotonic()
         [acquaintance] = await self.query([own], force=True)
         ways = [way for way in acquaintance.usable(self._context.now()) if way.installation_id == ours]
         if not any(way.learned_at >= asked_at for way in ways):
+            self._enroller.check_soon()
             return OwnPush(query_seconds=None, result=None, request_seconds=None)
         query_seconds, begun = time.monotonic() - begun, time.monotonic()
         recipient = Recipient(user=own, installation_ids=(ours,))
         [device] = await self.notify(
             [recipient], message_id=secrets.token_bytes(32), chat_id="test", kind=NotificationType.MESSAGE
         )
+        if device.result in {Result.NOT_REGISTERED, Result.WRONG_TOKEN}:  # as every server of the device says
+            for way in ways:
+                self._enroller.note_loss(way.server, way.version)
         return OwnPush(query_seconds=query_seconds, result=device.result, request_seconds=time.monotonic() - begun)
 
     # The content of a push.
@@ -342,12 +347,26 @@ class Client:
         self._exits.enter_context(self._storage.lock())
         self._enroller.load()  # another may have run since
         self._tasks.start(self._enroller.run())
+        self._tasks.start(self._check_registration())
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         with self._exits:
             await self._tasks.stop()
             await self._book.close()
+
+    async def _check_registration(self) -> None:
+        """Ask servers about this user once a day: those that lost the registration get it again."""
+        while True:
+            await self._enroller.wait_until_check()
+            try:
+                await self._asker.check()
+            except NodeError as error:
+                log.warning("query_not_sent", error=str(error))
+                self._context.tell(Unsent(str(error)))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._enroller.note_checked()
 
     def _first_settings(self, config: Config) -> ClientSettings:
         """Return the settings that are decided when an account is first used, and store them."""

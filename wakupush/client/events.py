@@ -14,6 +14,16 @@ class Enrolled:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A server does not know the registration any more, and the client registers again.
+
+    Often the device token died: ask Apple or Google for it, and pass a new one to `Client.enable_receiving`.
+    """
+
+    enrolment: Enrolment
+
+
+@dataclass(frozen=True, slots=True)
 class Advertised:
     """The contact code was advertised, with so many entries."""
 
@@ -34,4 +44,4 @@ class Unsent:
     error: str
 
 
-Event = Enrolled | Advertised | Learned | Unsent
+Event = Enrolled | Lost | Advertised | Learned | Unsent

@@ -216,9 +216,9 @@ def test_only_the_answer_to_the_very_query_is_read():
     kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
     good = Opened(kind, response(asked.message_id, info()), SERVER.public_key, b"")
     assert asked.take_answer(good) == (info(),)
-    assert asked.take_answer(replace(good, inner=response(bytes(32), info()))) == ()
-    assert asked.take_answer(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) == ()
-    assert asked.take_answer(replace(good, inner=b"\xff")) == ()
+    assert asked.take_answer(replace(good, inner=response(bytes(32), info()))) is None
+    assert asked.take_answer(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) is None
+    assert asked.take_answer(replace(good, inner=b"\xff")) is None
 
 
 def test_query_id_matches_the_servers():

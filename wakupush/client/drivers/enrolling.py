@@ -2,23 +2,24 @@
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 
 import structlog
 
 from wakupush.client.drivers.context import Context, Signal, topic_key
 from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION, Advertising
-from wakupush.client.events import Advertised, Enrolled, Unsent
+from wakupush.client.events import Advertised, Enrolled, Lost, Unsent
 from wakupush.client.rules.advertising import Advertiser, advertisement
 from wakupush.client.rules.mailbox import Mailbox, open_advertisement
-from wakupush.client.rules.registering import Registrar, RegistrarState, Status
+from wakupush.client.rules.registering import Enrolment, Registrar, RegistrarState, Status
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PublicKey
+from wakupush.protocol.query import Info
 from wakupush.protocol.registration import parse_response
 from wakupush.waku.errors import NodeError, NodeRefused
 
@@ -71,6 +72,29 @@ class Enroller:
         self._advertise_soon()
         self._changes.set()
 
+    def take_infos(self, server: PublicKey, infos: Iterable[Info], versions: Mapping[PublicKey, int]) -> None:
+        """Take a server's answer to a query about this user, see `Registrar.take_infos`."""
+        self._report_loss(self.registrar.take_infos(server, infos, versions, self._context.now()))
+
+    def note_loss(self, server: PublicKey, version: int) -> None:
+        """Register again with a server that does not know a version any more, see `Registrar.note_loss`."""
+        self._report_loss(self.registrar.note_loss(server, version, self._context.now()))
+
+    def check_soon(self) -> None:
+        """Ask servers about this installation at once."""
+        self.registrar.check_soon()
+        self.store_change()
+
+    def note_checked(self) -> None:
+        """Ask servers about this installation in a day."""
+        self.registrar.note_checked(self._context.now())
+        self.store_change()
+
+    async def wait_until_check(self) -> None:
+        """Wait until the client should ask servers about itself."""
+        while (seconds := self.registrar.seconds_to_check(self._context.now())) > 0:
+            await self._changes.wait(min(seconds, MOST_SECONDS))
+
     async def wait_until_advertised(self, seconds: float) -> bool:
         """Wait until every change is advertised, and return whether it is within so many seconds."""
         return await self._changes.wait_until(lambda: self._last_advertised == self._last_to_advertise, seconds)
@@ -99,6 +123,12 @@ class Enroller:
                     self._report_failure(type(error).__name__)
                     await self._changes.wait(RETRY_SECONDS)
                 await self._changes.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
+
+    def _report_loss(self, enrolment: Enrolment | None) -> None:
+        if enrolment is not None:
+            self.store_change()
+            log.warning("registration_lost", losses=enrolment.losses)
+            self._context.tell(Lost(enrolment))
 
     def _report_failure(self, error: str) -> None:
         log.warning("not_sent", error=error)

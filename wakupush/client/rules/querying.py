@@ -57,15 +57,15 @@ class TokenQuery:
         """
         return envelopes.to_topic(self.key, self.topic, topic_key, self._metadata, timestamp=timestamp)
 
-    def take_answer(self, content: Opened) -> tuple[Info, ...]:
-        """Return the infos of a message that answers this query; none if it answers another, or cannot be read.
+    def take_answer(self, content: Opened) -> tuple[Info, ...] | None:
+        """Return the infos of a message that answers this query; None if it answers another, or cannot be read.
 
         `content.signer` has answered; each info has to prove by its grant that this server may.
         """
         if content.type != Type.PUSH_NOTIFICATION_QUERY_RESPONSE:
-            return ()
+            return None
         try:
             response = parse_response(content.inner)
         except Refused:
-            return ()
-        return response.infos if response.message_id == self.message_id else ()
+            return None
+        return response.infos if response.message_id == self.message_id else None

@@ -1,7 +1,8 @@
 """Registering with servers (71, Registering Client): keeps one registration in step at all servers. Sans-IO."""
 
+import math
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
@@ -25,6 +26,11 @@ BACKOFF = Backoff(first=5.0, most=3600.0)
 #: Seconds after which a client registers everything again; up to a seventh sooner, so that clients spread out.
 #: No access token is older than twice that.
 RENEW_SECONDS = 7 * 86_400.0
+#: Seconds after which a client asks servers about itself; up to a seventh sooner.
+CHECK_SECONDS = 86_400.0
+#: Waits before a client registers again with a server that lost it again: the first time in a week there is none.
+#: A device token that Apple or Google do not know any more dies again with the next push.
+REPAIR_BACKOFF = Backoff(first=60.0, most=BACKOFF.most)
 
 
 @document
@@ -95,6 +101,10 @@ class Enrolment:
     next_at: float = 0.0
     #: The server's last error.
     error: AnswerName | None = None
+    #: How often the server lost the registration, each time within a week of the last, and when it did so last, in
+    #: seconds since the epoch.
+    losses: int = 0
+    lost_at: float = 0.0
 
 
 @document
@@ -112,6 +122,8 @@ class RegistrarState:
     #: if nothing was sent with the token yet.
     renew_at: float | None = None
     token_at: float | None = None
+    #: When the client asks servers about itself, in seconds since the epoch; None: at once, if it is registered.
+    check_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +235,67 @@ class Registrar:
         if enrolment is None or not is_ours or response.request_id != request_id(enrolment.sealed):
             return None
         new_enrolment = self._judge(enrolment, response.error, now)
+        self._put(new_enrolment)
+        if new_enrolment.status is Status.REGISTERED:
+            self.note_checked(now)
+        return new_enrolment
+
+    @property
+    def registered_versions(self) -> dict[PublicKey, int]:
+        """The version that each server has confirmed, of those that are to keep the registration."""
+        return {
+            enrolment.server: enrolment.version
+            for enrolment in self.state.enrolments
+            if self.state.device is not None and enrolment.wanted and enrolment.status is Status.REGISTERED
+        }
+
+    def seconds_to_check(self, now: float) -> float:
+        """Return the seconds until the client asks servers about itself; infinite if it is registered nowhere."""
+        if not self.registered_versions:
+            return math.inf
+        check_at = self.state.check_at
+        # A longer wait than the longest possible one means that the clock was set back.
+        return check_at - now if check_at is not None and now < check_at <= now + CHECK_SECONDS else 0.0
+
+    def note_checked(self, now: float) -> None:
+        """Ask servers about this installation in a day."""
+        self.state = replace(self.state, check_at=now + self._random.uniform(6 / 7, 1.0) * CHECK_SECONDS)
+
+    def check_soon(self) -> None:
+        """Ask servers about this installation at once."""
+        self.state = replace(self.state, check_at=None)
+
+    def take_infos(
+        self, server: PublicKey, infos: Iterable[Info], versions: Mapping[PublicKey, int], now: float
+    ) -> Enrolment | None:
+        """Take a server's answer to a query about this user, and return the state there if it lost the registration.
+
+        A server leaves out devices whose token died. One that knows no other device of the user does not answer.
+
+        Args:
+            versions: `registered_versions` before the query was sent.
+        """
+        own_versions = [
+            info.version
+            for info in infos
+            if info.key_hash == self._key.public_key.key_hash and info.installation_id == self._installation_id
+        ]
+        version = versions.get(server)
+        if version is None or max(own_versions, default=-1) >= version:
+            return None
+        return self.note_loss(server, version, now)
+
+    def note_loss(self, server: PublicKey, version: int, now: float) -> Enrolment | None:
+        """Register again with a server that does not know a version any more, and return the state there.
+
+        Returns None if the server is not to know that version any more.
+        """
+        enrolment = next((enrolment for enrolment in self.state.enrolments if enrolment.server == server), None)
+        if enrolment is None or self.registered_versions.get(server) != version:
+            return None
+        losses = enrolment.losses if 0 <= now - enrolment.lost_at < RENEW_SECONDS else 0
+        wait = REPAIR_BACKOFF.wait(losses, self._random) if losses else 0.0
+        new_enrolment = replace(_anew(enrolment), next_at=now + wait, losses=losses + 1, lost_at=now)
         self._put(new_enrolment)
         return new_enrolment
 
@@ -370,7 +443,9 @@ class Registrar:
 
     def _change(self, state: RegistrarState) -> None:
         self.state = state
-        self._update(_anew(enrolment) if enrolment.wanted else enrolment for enrolment in state.enrolments)
+        self._update(
+            replace(_anew(enrolment), losses=0) if enrolment.wanted else enrolment for enrolment in state.enrolments
+        )
 
     def _put(self, change: Enrolment) -> None:
         self._update(change if enrolment.server == change.server else enrolment for enrolment in self.state.enrolments)
