@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Panel, expression
-from deploy.monitoring.rules import ALERTS, Alert
+from deploy.monitoring.rules import ALERTS, OBJECTIVES, Alert
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
 #: The chart replaces this path by the address at which people read the page.
@@ -44,7 +44,8 @@ def _rules() -> str:
         }
         for alert in ALERTS
     ]
-    groups = {"groups": [{"name": "wakupush", "rules": rules}]}
+    records = [{"record": name, "expr": expr} for objective in OBJECTIVES for name, expr in objective.records()]
+    groups = {"groups": [{"name": "wakupush-levels", "rules": records}, {"name": "wakupush", "rules": rules}]}
     text = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=math.inf)
     return "# Made by `make monitoring` out of deploy/monitoring/rules.py.\n" + text
 

@@ -24,6 +24,82 @@ class Alert:
     command: str = "wakupush status"
 
 
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A service level: at most this share of events may be bad."""
+
+    #: Its name in the recorded series `wakupush:NAME:ratio_rate…` and `wakupush:NAME:events_increase6h`.
+    name: str
+    #: Labels that tell its series apart.
+    labels: str
+    #: Bad events and all events by a series of counters each, with a place for the function and one for the window.
+    bad: str
+    total: str
+    #: The share of bad events that is allowed.
+    budget: float
+
+    def records(self) -> tuple[tuple[str, str], ...]:
+        """Return the recording rules: the name of each series, and its expression."""
+        ratios = [(self.ratio(window), self._fill(f"{self.bad} / {self.total}", "rate", window)) for window in WINDOWS]
+        return (*ratios, (self.events, self._fill(self.total, "increase", "6h")))
+
+    def _fill(self, text: str, function: str, window: str) -> str:
+        return text % {"function": function, "window": window, "labels": self.labels}
+
+    def ratio(self, window: str) -> str:
+        """Return the series of the share that was bad in a window."""
+        return f"wakupush:{self.name}:ratio_rate{window}"
+
+    @property
+    def events(self) -> str:
+        """The series of the number of events in 6 hours."""
+        return f"wakupush:{self.name}:events_increase6h"
+
+    def burns(self, *pairs: tuple[str, str, float]) -> str:
+        """Return a condition: in the long and the short window of a pair, the budget burns so many times too fast.
+
+        The short window ends the alert soon after the cause. Few events prove nothing.
+        """
+        conditions = " or ".join(
+            f"{self.ratio(long)} > {factor * self.budget:g} and {self.ratio(short)} > {factor * self.budget:g}"
+            for long, short, factor in pairs
+        )
+        return f"({conditions}) and {self.events} > {LEAST_EVENTS}"
+
+
+#: Windows of burn rates, as in Google's workbook of site reliability, chapter 5.
+WINDOWS = ("5m", "30m", "1h", "6h", "3d")
+FAST = (("1h", "5m", 14.4), ("6h", "30m", 6.0))
+SLOW = (("3d", "6h", 1.0),)
+#: Of an objective in 6 hours: below, one bad event would be a large share.
+LEAST_EVENTS = 100
+
+_ANSWERS = "sum by (%(labels)s) (%(function)s(wakupush_answer_seconds_count[%(window)s]))"
+_DELIVERIES = "sum by (%(labels)s) (%(function)s(wakupush_delivery_seconds_count[%(window)s]))"
+ANSWERS_LATE = Objective(
+    "answers_late",
+    "namespace",
+    f'({_ANSWERS} - sum by (%(labels)s) (%(function)s(wakupush_answer_seconds_bucket{{le="3.0"}}[%(window)s])))',
+    _ANSWERS,
+    0.01,
+)
+DELIVERIES_LATE = Objective(
+    "deliveries_late",
+    "namespace, app, platform",
+    f'({_DELIVERIES} - sum by (%(labels)s) (%(function)s(wakupush_delivery_seconds_bucket{{le="10.0"}}[%(window)s])))',
+    _DELIVERIES,
+    0.01,
+)
+DELIVERIES_LOST = Objective(
+    "deliveries_lost",
+    "namespace, app, platform",
+    'sum by (%(labels)s) (%(function)s(wakupush_events_total{kind=~"dead_letter|expired", platform!=""}[%(window)s]))',
+    "sum by (%(labels)s) (%(function)s("
+    'wakupush_events_total{kind=~"delivered|dead_letter|expired", platform!=""}[%(window)s]))',
+    0.01,
+)
+OBJECTIVES = (ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST)
+
 CRITICAL = "critical"
 WARNING = "warning"
 
@@ -44,8 +120,38 @@ COMPONENTS = {
     "exporter": ("wakupush_exporter_up{%s}", CRITICAL),
 }
 
+
+def _burning(name: str, objective: Objective, summary: str, command: str) -> tuple[Alert, ...]:
+    """Return the alerts of an objective: one for an outage, one for a slow loss."""
+    return (
+        Alert(name, objective.burns(*FAST), "2m", CRITICAL, summary, command=command),
+        Alert(name, objective.burns(*SLOW), "1h", WARNING, summary, command=command),
+    )
+
+
 ALERTS = (
     # What clients notice.
+    *_burning(
+        "WakupushAnswersLate",
+        ANSWERS_LATE,
+        "{{ $value | humanizePercentage }} of the answers came after more than 3 s, when clients have asked again.",
+        "wakupush status",
+    ),
+    *_burning(
+        "WakupushDeliveriesLate",
+        DELIVERIES_LATE,
+        "{{ $value | humanizePercentage }} of the notifications for "
+        + _APP_PLATFORM
+        + " reached gorush after more than"
+        " 10 s.",
+        "wakupush status",
+    ),
+    *_burning(
+        "WakupushDeliveriesLost",
+        DELIVERIES_LOST,
+        "{{ $value | humanizePercentage }} of the notifications for " + _APP_PLATFORM + " were given up.",
+        "wakupush why --last-hour",
+    ),
     Alert(
         "WakupushQueueOld",
         "max by (namespace, queue) (wakupush_queue_oldest_seconds) > 10",

@@ -43,7 +43,7 @@ def missing(*options):
     """The components whose absence raises an alert."""
     rules = [rule for group in groups(*options) for rule in group["rules"]]
     assert len(rules) > 30
-    return {rule["labels"]["component"] for rule in rules if "component" in rule["labels"]}
+    return {rule["labels"]["component"] for rule in rules if "component" in rule.get("labels", {})}
 
 
 def test_what_is_not_deployed_is_not_missing():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.monitoring.rules import ALERTS
+from deploy.monitoring.rules import ALERTS, OBJECTIVES
 from ingest.counters import of_enqueueing, of_live, of_reconcile
 from wakupush.model.queues import QUEUES
 from wakupush.runtime import counters, metrics
@@ -22,11 +22,15 @@ COUNTERS = {
     for name, metric in vars(metrics).items()
     if isinstance(metric, metrics.Counter) and metric._labelnames
 }
+EXPRESSIONS = [
+    *(alert.expr for alert in ALERTS),
+    *(expr for objective in OBJECTIVES for _, expr in objective.records()),
+]
 #: What alerts look at: each counter, with each value that one of its labels has to have.
 LOOKED_AT = {
     (name, label, value)
-    for alert in ALERTS
-    for name, matchers in re.findall(r"\b(wakupush_\w+_total)\b(\{[^}]*\})?", alert.expr)
+    for expr in EXPRESSIONS
+    for name, matchers in re.findall(r"\b(wakupush_\w+_total)\b(\{[^}]*\})?", expr)
     if name in COUNTERS
     for label, pattern in re.findall(r'(\w+)=~?"([^"]*)"', matchers) or [("", "")]
     for value in pattern.split("|")

@@ -8,7 +8,7 @@ import yaml
 
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.generate import files
-from deploy.monitoring.rules import ALERTS, COMPONENTS
+from deploy.monitoring.rules import ALERTS, COMPONENTS, OBJECTIVES
 from wakupush.model.events import EventKind
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import QUEUES
@@ -74,9 +74,15 @@ KUBERNETES = {"kube_cronjob_status_last_successful_time": {"cronjob"}, "kube_cro
 SERIES = series() | KUBERNETES
 
 
+#: Expressions of the recorded series, by their name.
+RECORDS = {name: expr for objective in OBJECTIVES for name, expr in objective.records()}
+
+
 def problems(text):
     """Say what is wrong with an expression: names, labels and values that do not exist, words that are not known."""
-    found = []
+    recorded = re.findall(r"\bwakupush:[\w:]+", text)
+    found = [f"nothing records {name}" for name in recorded if name not in RECORDS]
+    text = re.sub(r"\bwakupush:[\w:]+", "1", text)
     selected = {}
     for name, matchers in re.findall(r"\b((?:wakupush|kube)_\w+)(\{[^}]*\})?", text):
         if name not in SERIES:
@@ -86,7 +92,7 @@ def problems(text):
         for label, value in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', matchers):
             if label not in SERIES[name] | TARGET_LABELS:
                 found.append(f"{name} has no label {label}")
-            if unknown := set(value.split("|")) - VALUES.get(label, set(value.split("|"))):
+            if unknown := set(value.split("|")) - VALUES.get(label, set(value.split("|"))) - {""}:
                 found.append(f"{label} is never {', '.join(sorted(unknown))}")
     everywhere = set.intersection(*selected.values()) if selected else set()
     for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", text):
@@ -95,12 +101,12 @@ def problems(text):
             for label in labels.split(", ")
             if label not in everywhere | TARGET_LABELS
         ]
-    rest = re.sub(r'"[^"]*"|\{[^}]*\}|\[\d+[mh]\]|\b(?:by|on) \([^)]*\)', "", text)
+    rest = re.sub(r'"[^"]*"|\{[^}]*\}|\[\d+[mhd]\]|\b(?:by|on) \([^)]*\)', "", text)
     words = set(re.findall(r"[a-z_]\w*", rest)) - WORDS - set(SERIES)
     return found + [f"{word} is not known" for word in sorted(words) if not word.startswith("wakupush_")]
 
 
-EXPRESSIONS = {f"{alert.name} {alert.component}".rstrip(): alert.expr for alert in ALERTS} | {
+EXPRESSIONS = {f"{alert.name} {alert.severity} {alert.component}".rstrip(): alert.expr for alert in ALERTS} | {
     f"{dashboard.name}: {panel.title}: {legend}": text.replace("$n", 'namespace=~"$namespace"')
     for dashboard in DASHBOARDS
     for _, row in dashboard.rows
@@ -109,6 +115,7 @@ EXPRESSIONS = {f"{alert.name} {alert.component}".rstrip(): alert.expr for alert 
 }
 
 
+EXPRESSIONS |= RECORDS
 #: What the documents tell operators to ask.
 EXPRESSIONS |= {
     f"scale.md: {text}": text
@@ -150,7 +157,8 @@ def test_every_legend_names_labels_that_are_left():
 
 def test_every_summary_names_labels_that_are_left():
     for alert in ALERTS:
-        kept = {label for labels in re.findall(r"by \(([^)]*)\)", alert.expr) for label in labels.split(", ")}
+        expr = re.sub(r"\bwakupush:[\w:]+", lambda name: RECORDS[name[0]], alert.expr)
+        kept = {label for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(", ")}
         assert set(re.findall(r"\$labels\.(\w+)", alert.summary)) <= kept, alert.name
 
 
@@ -175,7 +183,8 @@ def test_every_alert_has_series_where_it_is_tried(name):
     """Without series an alert neither raises nor fails, and promtool says nothing."""
     given = {re.match(r"\w+", each["series"])[0] for each in TRIED[name]["input_series"]}
     for alert in ALERTS:
-        used = set(re.findall(r"\b(?:wakupush|kube)_\w+", re.sub(r"\{[^}]*\}", "", alert.expr)))
+        expr = re.sub(r"\bwakupush:[\w:]+", lambda name: RECORDS[name[0]], alert.expr)
+        used = set(re.findall(r"\b(?:wakupush|kube)_\w+", re.sub(r"\{[^}]*\}", "", expr)))
         assert used <= given, f"{alert.name}: add series to {name!r} in tests/monitoring/alerts_test.yaml"
 
 
