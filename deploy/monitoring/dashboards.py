@@ -4,11 +4,25 @@
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+from deploy.monitoring.rules import ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST, Objective
+
+
+class Look(StrEnum):
+    """How a panel shows its series; the values are Grafana's types of panels."""
+
+    LINES = "timeseries"
+    #: One large number, the newest one.
+    NUMBER = "stat"
+    #: Of the buckets of a histogram.
+    HEATMAP = "heatmap"
+    TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A graph."""
+    """A graph, a number or a table."""
 
     title: str
     #: A unit of Grafana: s, short, reqps, percentunit.
@@ -16,7 +30,11 @@ class Panel:
     #: Expressions of PromQL, each with its legend.
     queries: tuple[tuple[str, str], ...]
     #: What a reader should know about the panel.
-    description: str = ""
+    description: str
+    look: Look = Look.LINES
+    #: A number is red below or above this.
+    least: float | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +70,128 @@ def _events(kind: str, by: str = "app, platform") -> tuple[str, str]:
     return f'sum by ({by}) (rate(wakupush_events_total{{$n, kind="{kind}"}}[5m]))', f"{kind} {_legend(by)}"
 
 
+def _share(title: str, objective: Objective, description: str) -> Panel:
+    worst = f"1 - max({objective.ratio('1h')}{{$n}})"
+    return Panel(title, "percentunit", ((worst, ""),), description, Look.NUMBER, least=1 - objective.budget)
+
+
+def _number(title: str, unit: str, text: str, description: str, most: float | None = None) -> Panel:
+    return Panel(title, unit, ((text, ""),), description, Look.NUMBER, most=most)
+
+
+def _heatmap(title: str, metric: str, description: str) -> Panel:
+    counts = (f"sum by (le) (increase({metric}_bucket{{$n}}[5m]))", "{{le}}")
+    return Panel(title, "s", (counts,), description, Look.HEATMAP)
+
+
+_FIRING = 'ALERTS{$n, alertname=~"Wakupush.*", alertstate="firing"}'
+
 OVERVIEW = Dashboard(
     "wakupush-overview",
     "wakupush: overview",
+    (
+        (
+            "Are we well?",
+            (
+                _number("Alerts", "short", f"count({_FIRING}) or vector(0)", "Alerts that fire now.", most=1),
+                _share("Answers in time", ANSWERS_LATE, "Share of the answers within 3 s, in the last hour."),
+                _share(
+                    "Pushes in time",
+                    DELIVERIES_LATE,
+                    "Notifications that reached gorush within 10 s, in the last hour; of the worst platform.",
+                ),
+                _share(
+                    "Pushes not lost",
+                    DELIVERIES_LOST,
+                    "Notifications that were not given up, in the last hour; of the worst platform.",
+                ),
+                _number(
+                    "Oldest message",
+                    "s",
+                    "max(wakupush_queue_oldest_seconds{$n})",
+                    "Age of the oldest message of all queues. Clients wait for 3 s.",
+                    most=10,
+                ),
+                _number(
+                    "Oldest due push",
+                    "s",
+                    "max(wakupush_deliveries_due_oldest_seconds{$n})",
+                    "For how long the oldest delivery has been due.",
+                    most=300,
+                ),
+                _number(
+                    "Shard not read for",
+                    "s",
+                    "time() - min(max by (pubsub_topic) (wakupush_last_poll_timestamp_seconds{$n}))",
+                    "Time since ingest read the shard that it read longest ago.",
+                    most=60,
+                ),
+                _number(
+                    "Pushes",
+                    "reqps",
+                    'sum(rate(wakupush_events_total{$n, kind="delivered"}[5m]))',
+                    "Notifications that gorush took.",
+                ),
+            ),
+        ),
+        (
+            "How long it takes, and what fails",
+            (
+                _heatmap(
+                    "From the node to the answer",
+                    "wakupush_answer_seconds",
+                    "Answers by the time since ingest saw the message. Clients wait for 3 s.",
+                ),
+                _heatmap(
+                    "From the node to gorush",
+                    "wakupush_delivery_seconds",
+                    "Notifications by the time since ingest saw the request, with all retries.",
+                ),
+                Panel(
+                    "Alerts that fire",
+                    "short",
+                    ((_FIRING, ""),),
+                    "Each has a section in docs/operating/respond.md.",
+                    Look.TABLE,
+                ),
+                Panel(
+                    "Failures in the last hour",
+                    "short",
+                    (
+                        (
+                            (
+                                "sum by (app, platform, kind, failure) (increase(wakupush_events_total"
+                                '{$n, kind=~"failed|unknown|dead_letter|expired"}[1h])) > 0'
+                            ),
+                            "",
+                        ),
+                    ),
+                    "Attempts that failed or have no known end, and notifications that the server gave up, by reason.",
+                    Look.TABLE,
+                ),
+                *(
+                    Panel(
+                        title,
+                        "percentunit",
+                        tuple(
+                            (f"max by ({by}) ({objective.ratio(window)}{{$n}})", f"{legend} {window}".lstrip())
+                            for window in ("5m", "1h", "6h")
+                        ),
+                        "The allowed share is 1 %; an alert pages at 14.4 times that over 1 h, and 6 times over 6 h.",
+                    )
+                    for title, objective, by, legend in (
+                        ("Share of late answers", ANSWERS_LATE, "namespace", ""),
+                        ("Share of lost pushes", DELIVERIES_LOST, "app, platform", "{{app}} {{platform}}"),
+                    )
+                ),
+            ),
+        ),
+    ),
+)
+
+DETAIL = Dashboard(
+    "wakupush-detail",
+    "wakupush: messages in detail",
     (
         (
             "Funnel: from the Waku node to the device",
@@ -82,6 +219,7 @@ OVERVIEW = Dashboard(
                             "{{kind}}",
                         ),
                     ),
+                    "One event for each message; an admitted or filtered one for each notification.",
                 ),
                 Panel(
                     "Out: deliveries",
@@ -104,6 +242,7 @@ OVERVIEW = Dashboard(
                             "{{failure}}",
                         ),
                     ),
+                    "Why the server refused messages, or notifications that they ask for.",
                 ),
             ),
         ),
@@ -163,6 +302,7 @@ OVERVIEW = Dashboard(
                         ("sum by (reason) (rate(wakupush_answers_failed_total{$n}[5m]))", "not taken: {{reason}}"),
                         ("sum(rate(wakupush_answers_expired_total{$n}[5m]))", "expired"),
                     ),
+                    "What nodes took and did not take, and what nobody waits for any more.",
                 ),
             ),
         ),
@@ -192,6 +332,7 @@ QUEUES = Dashboard(
                     "Tasks that wait",
                     "short",
                     (("max by (queue) (wakupush_queue_tasks{$n})", "{{queue}}"),),
+                    "A task has up to 64 messages.",
                 ),
                 Panel(
                     "Bytes that wait",
@@ -224,6 +365,7 @@ QUEUES = Dashboard(
                         ("count by (queue) (wakupush_pool_processes{$n} > 0)", "{{queue}} pods"),
                         ("sum by (queue) (wakupush_pool_processes{$n})", "{{queue}} processes"),
                     ),
+                    "Pods of each pool, and their processes.",
                 ),
                 Panel(
                     "Busy share of the processes",
@@ -258,6 +400,7 @@ QUEUES = Dashboard(
                     "Messages handled",
                     "reqps",
                     (("sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))", "{{queue}}"),),
+                    "Messages that workers took out of queues.",
                 ),
                 Panel(
                     "Batches that went back",
@@ -274,6 +417,7 @@ QUEUES = Dashboard(
                     "What the exporter can read",
                     "short",
                     (("min by (source) (wakupush_exporter_up{$n})", "{{source}}"),),
+                    "0: autoscalers have no figures from this source.",
                 ),
             ),
         ),
@@ -299,6 +443,7 @@ DELIVERIES = Dashboard(
                             "{{app}} {{platform}}",
                         ),
                     ),
+                    "Attempts at gorush that failed, or whose end is not known.",
                 ),
                 Panel(
                     "Failures",
@@ -312,6 +457,7 @@ DELIVERIES = Dashboard(
                             "{{app}} {{platform}} {{failure}}",
                         ),
                     ),
+                    "Attempts that failed or have no known end, by their reason.",
                 ),
                 Panel(
                     "Retries",
@@ -322,6 +468,7 @@ DELIVERIES = Dashboard(
                             "{{app}} {{platform}} after {{failure}}",
                         ),
                     ),
+                    "Further attempts planned, by the reason of the failed one.",
                 ),
                 Panel(
                     "Breakers",
@@ -356,6 +503,7 @@ DELIVERIES = Dashboard(
                     "Age of due deliveries",
                     "s",
                     (("max by (app, platform) (wakupush_deliveries_due_oldest_seconds{$n})", "{{app}} {{platform}}"),),
+                    "For how long the oldest delivery has been due.",
                 ),
             ),
         ),
@@ -371,8 +519,14 @@ DELIVERIES = Dashboard(
                             "{{app}} {{platform}} {{reason}}",
                         ),
                     ),
+                    "Deliveries that an operator can send again.",
                 ),
-                Panel("Given up", "reqps", (_events("dead_letter"), _events("expired"))),
+                Panel(
+                    "Given up",
+                    "reqps",
+                    (_events("dead_letter"), _events("expired")),
+                    "Deliveries without attempts left, or too old.",
+                ),
                 Panel(
                     "Messages put into quarantine",
                     "short",
@@ -396,6 +550,7 @@ DELIVERIES = Dashboard(
                             "{{app}} {{platform}} {{failure}}",
                         ),
                     ),
+                    "Tokens of which the platform says that they are gone.",
                 ),
                 Panel(
                     "Marking stopped",
@@ -407,11 +562,13 @@ DELIVERIES = Dashboard(
                     "gorush's feedback",
                     "reqps",
                     (("sum by (result) (rate(wakupush_feedback_total{$n}[5m]))", "{{result}}"),),
+                    "Calls of the webhook, by what became of them.",
                 ),
                 Panel(
                     "Registrations",
                     "reqps",
                     (_events("registered", "kind"), _events("unregistered", "kind")),
+                    "Registrations and unregistrations that were stored.",
                 ),
             ),
         ),
@@ -438,6 +595,7 @@ NODE = Dashboard(
                             "message {{node}} {{pubsub_topic}}",
                         ),
                     ),
+                    "Time since ingest read the shard at a node, and since it had a message there.",
                 ),
                 Panel(
                     "Reads",
@@ -457,6 +615,7 @@ NODE = Dashboard(
                         ("sum(rate(wakupush_messages_short_total{$n}[5m]))", "too short"),
                         ("sum by (node) (rate(wakupush_node_cache_full_total{$n}[5m]))", "cache full {{node}}"),
                     ),
+                    "Messages that ingest read, and which of them were malformed, repeated or old copies.",
                 ),
                 Panel(
                     "Reads that failed, subscriptions",
@@ -465,6 +624,7 @@ NODE = Dashboard(
                         ("sum by (node, reason) (rate(wakupush_polls_failed_total{$n}[5m]))", "{{node}} {{reason}}"),
                         ("sum by (node) (rate(wakupush_subscriptions_total{$n}[5m]))", "subscribed {{node}}"),
                     ),
+                    "Failed reads by their reason, and subscriptions made anew.",
                 ),
                 Panel(
                     "Answers handed to nodes",
@@ -540,6 +700,7 @@ NODE = Dashboard(
                             "malformed {{walk}}",
                         ),
                     ),
+                    "What reconciliation examined, what the ledger lacked, and what it enqueued.",
                 ),
                 Panel(
                     "Walks",
@@ -597,7 +758,7 @@ NODE = Dashboard(
                     "Failed jobs",
                     "short",
                     (("sum by (work) (increase(wakupush_jobs_failed_total{$n}[10m]))", "{{work}}"),),
-                    "In 10 minutes.",
+                    "Jobs of beat that failed in the last 10 minutes.",
                 ),
                 Panel(
                     "Keys of query topics derived",
@@ -618,6 +779,7 @@ NODE = Dashboard(
                         ("max by (wait) (wakupush_queries_waiting{$n})", "for their {{wait}}"),
                         ("sum by (reason) (increase(wakupush_queries_dropped_total{$n}[10m]))", "dropped: {{reason}}"),
                     ),
+                    "Queries that wait for the key of their topic or for their turn, and dropped ones in 10 minutes.",
                 ),
                 Panel(
                     "Unchecked limits, lost events",
@@ -626,10 +788,11 @@ NODE = Dashboard(
                         ("sum(rate(wakupush_limiter_failed_total{$n}[5m]))", "limits not checked"),
                         ("sum(rate(wakupush_task_events_lost_total{$n}[5m]))", "events that Flower lacks"),
                     ),
+                    "Limits that went unchecked because Redis failed, and lost events of tasks.",
                 ),
             ),
         ),
     ),
 )
 
-DASHBOARDS = (OVERVIEW, QUEUES, DELIVERIES, NODE)
+DASHBOARDS = (OVERVIEW, DETAIL, QUEUES, DELIVERIES, NODE)

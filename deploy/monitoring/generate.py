@@ -7,14 +7,23 @@ from typing import Any
 
 import yaml
 
-from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Panel, expression
+from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Look, Panel, expression
 from deploy.monitoring.rules import ALERTS, OBJECTIVES, Alert
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
 #: The chart replaces this path by the address at which people read the page.
 RUNBOOK = "docs/operating/respond.md"
-#: Panels beside each other, and Grafana's units of width and height.
-ACROSS, WIDTH, HEIGHT = 3, 24, 8
+#: Width of a dashboard, and width and height of panels, in Grafana's units.
+WIDTH = 24
+SIZES = {Look.NUMBER: (3, 4)}
+SIZE = (8, 8)
+#: What Grafana needs to know of each look.
+OPTIONS: dict[Look, dict[str, Any]] = {
+    Look.LINES: {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+    Look.NUMBER: {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "background", "graphMode": "area"},
+    Look.HEATMAP: {"calculate": False, "color": {"mode": "scheme", "scheme": "Oranges"}, "yAxis": {"unit": "s"}},
+    Look.TABLE: {"showHeader": True},
+}
 
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -70,12 +79,15 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
             }
         )
         top += 1
-        for position, panel in enumerate(row):
-            line, column = divmod(position, ACROSS)
-            width = WIDTH // ACROSS
-            place = {"x": column * width, "y": top + line * HEIGHT, "w": width, "h": HEIGHT}
+        left = height = 0
+        for panel in row:
+            width, panel_height = SIZES.get(panel.look, SIZE)
+            if left + width > WIDTH:
+                left, top, height = 0, top + height, 0
+            place = {"x": left, "y": top, "w": width, "h": panel_height}
             panels.append(_panel(panel, len(panels) + 1, place))
-        top += -(-len(row) // ACROSS) * HEIGHT
+            left, height = left + width, max(height, panel_height)
+        top += height
     return {
         "uid": dashboard.name,
         "title": dashboard.title,
@@ -97,21 +109,39 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+    defaults: dict[str, Any] = {"unit": panel.unit}
+    transformations: list[dict[str, Any]] = []
+    target: dict[str, Any] = {}
+    if panel.look is Look.LINES:
+        defaults |= {"min": 0, "custom": {"fillOpacity": 8}}
+    elif panel.look is Look.NUMBER:
+        limit = panel.most if panel.least is None else panel.least
+        below, above = ("green", "red") if panel.least is None else ("red", "green")
+        steps = [{"color": below, "value": None}] + ([] if limit is None else [{"color": above, "value": limit}])
+        defaults |= {"thresholds": {"mode": "absolute", "steps": steps}}
+    elif panel.look is Look.HEATMAP:
+        target = {"format": "heatmap"}
+    else:
+        target = {"format": "table", "instant": True}
+        hidden = dict.fromkeys(("Time", "__name__", "alertstate"), True)
+        transformations = [{"id": "organize", "options": {"excludeByName": hidden}}]
     return {
         "id": number,
-        "type": "timeseries",
+        "type": panel.look.value,
         "title": panel.title,
         "description": panel.description,
         "datasource": _DATASOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0, "custom": {"fillOpacity": 8}}, "overrides": []},
-        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": OPTIONS[panel.look],
+        "transformations": transformations,
         "targets": [
             {
                 "refId": chr(ord("A") + index),
                 "datasource": _DATASOURCE,
                 "expr": expression(text),
                 "legendFormat": legend,
+                **target,
             }
             for index, (text, legend) in enumerate(panel.queries)
         ],

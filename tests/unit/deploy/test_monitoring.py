@@ -1,5 +1,6 @@
 """Dashboards and alerts name metrics, labels and values that exist, and every alert has its section in the runbook."""
 
+import json
 import re
 from pathlib import Path
 
@@ -76,6 +77,9 @@ SERIES = series() | KUBERNETES
 
 #: Expressions of the recorded series, by their name.
 RECORDS = {name: expr for objective in OBJECTIVES for name, expr in objective.records()}
+RECORDED_LABELS = {
+    name: set(objective.labels.split(", ")) for objective in OBJECTIVES for name, _ in objective.records()
+}
 
 
 def problems(text):
@@ -83,7 +87,7 @@ def problems(text):
     recorded = re.findall(r"\bwakupush:[\w:]+", text)
     found = [f"nothing records {name}" for name in recorded if name not in RECORDS]
     text = re.sub(r"\bwakupush:[\w:]+", "1", text)
-    selected = {}
+    selected = {name: RECORDED_LABELS.get(name, set()) for name in recorded}
     for name, matchers in re.findall(r"\b((?:wakupush|kube)_\w+)(\{[^}]*\})?", text):
         if name not in SERIES:
             found.append(f"there is no series {name}")
@@ -144,6 +148,25 @@ def test_every_metric_is_in_a_dashboard():
         if not re.search(rf"\b{metric.describe()[0].name}(_total|_bucket|_sum)?\b", shown)
     ]
     assert missing == []
+
+
+def test_every_panel_has_a_unit_and_a_sentence():
+    panels = [panel for dashboard in DASHBOARDS for _, row in dashboard.rows for panel in row]
+    assert [panel.title for panel in panels if not panel.unit or len(panel.description.split()) < 4] == []
+
+
+def test_panels_do_not_overlap():
+    for path, text in files().items():
+        if path.suffix == ".json":
+            cells = [
+                (x, y)
+                for panel in json.loads(text)["panels"]
+                for place in [panel["gridPos"]]
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            ]
+            assert len(cells) == len(set(cells)), path.name
+            assert max(x for x, _ in cells) < 24
 
 
 def test_every_legend_names_labels_that_are_left():
