@@ -167,7 +167,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		pyproject.toml --all-extras --group test -o requirements/dev.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
-		-c requirements/dev.lock pyproject.toml --extra otel -o requirements/runtime.lock
+		-c requirements/dev.lock pyproject.toml --extra server --extra otel -o requirements/runtime.lock
 	for name in build flower pipeline; do \
 		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 			-c requirements/dev.lock requirements/$$name.in -o requirements/$$name.lock; \

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.archive.files import HOUR, SCHEMA
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
+from wakupush.pipeline.archive.files import HOUR, SCHEMA
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import message_hash

@@ -30,8 +30,8 @@ import psycopg
 from pyiceberg.catalog import load_catalog
 
 from benchmarks.commands import measured
-from pipeline.events.synthesize import WORKER
 from wakupush.devnet.parts.postgres import PostgresServer
+from wakupush.pipeline.events.synthesize import WORKER
 from wakupush.postgres.migrations import runner
 
 DAYS = 28

@@ -19,9 +19,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.commands import measured
 from benchmarks.made_archive import rows
-from pipeline.archive.files import SCHEMA, Archive
-from pipeline.session import spark_session
 from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.pipeline.archive.files import SCHEMA, Archive
+from wakupush.pipeline.session import spark_session
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile

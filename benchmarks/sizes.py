@@ -32,8 +32,8 @@ from benchmarks.running import (
     set_topic_keys,
     suspended,
 )
-from pipeline.events.synthesize import HOURS, WEEKDAYS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.pipeline.events.synthesize import HOURS, WEEKDAYS
 from wakupush.runtime.settings import Settings
 
 DAY = 86_400

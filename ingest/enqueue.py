@@ -13,7 +13,7 @@ from kombu.exceptions import OperationalError
 from redis import Redis, RedisError
 from redis import TimeoutError as TimedOut
 
-from ingest.routing import Routes
+from wakupush.ingest.routing import Routes
 from wakupush.model.entries import Entry
 from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
 from wakupush.model.queues import QUERY, QUEUES, Queue

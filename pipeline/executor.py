@@ -1,4 +1,4 @@
-"""A Spark executor in a pod: ``python -m pipeline.executor``, the command of the chart's pod template for executors.
+"""A Spark executor in a pod, by ``python -m wakupush.pipeline.executor``: the chart's pod template calls it.
 
 Spark gives an executor's pod environment variables, and leaves it to the image to start Java with them.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final
 
-from pipeline.session import java_path
+from wakupush.pipeline.session import java_path
 from wakupush.runtime import core_dumps
 
 _BACKEND: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
@@ -41,7 +41,7 @@ def command(environment: Mapping[str, str]) -> list[str]:
     }
     classes = [environment.get("SPARK_CLASSPATH", ""), str(resources.files("pyspark") / "jars" / "*")]
     return [
-        f"-Dlog4j2.configurationFile=file:{resources.files('pipeline') / 'log4j2.properties'}",
+        f"-Dlog4j2.configurationFile=file:{resources.files('wakupush.pipeline') / 'log4j2.properties'}",
         *(value for _, value in sorted(settings_by_number.items())),
         f"-Xms{environment[_MEMORY]}",
         f"-Xmx{environment[_MEMORY]}",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.errors import PipelineError
+from wakupush.pipeline.errors import PipelineError
 
 
 @contextmanager

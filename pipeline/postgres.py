@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.errors import PipelineError
+from wakupush.pipeline.errors import PipelineError
 from wakupush.runtime.connections.postgres import KEEPALIVES, check_dsn, refuse_pooler
 from wakupush.runtime.settings import PostgresSettings, SettingsError
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
+from wakupush.pipeline.errors import PipelineError
 from wakupush.runtime.settings import PipelineSettings
 
 #: The oldest Java that Spark 4 runs on.
@@ -75,7 +75,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         raise PipelineError(problem)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
-    log4j = resources.files("pipeline") / "log4j2.properties"
+    log4j = resources.files("wakupush.pipeline") / "log4j2.properties"
     options = {
         "spark.driver.memory": settings.memory,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",

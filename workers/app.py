@@ -27,8 +27,8 @@ from wakupush.server.delivery.celery_events import AttemptFailed
 from wakupush.server.engine import isolation
 from wakupush.server.errors import is_outage
 from wakupush.server.worker import Worker, open_worker
-from workers import transport
-from workers.pulse import Noting
+from wakupush.workers import transport
+from wakupush.workers.pulse import Noting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

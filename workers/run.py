@@ -19,9 +19,9 @@ from wakupush.server.beat import turns
 from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.turns import Turns
 from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity
-from workers.app import create_app
-from workers.counters import of_beat, of_publishing, of_worker
-from workers.pulse import Noting
+from wakupush.workers.app import create_app
+from wakupush.workers.counters import of_beat, of_publishing, of_worker
+from wakupush.workers.pulse import Noting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 

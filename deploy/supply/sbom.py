@@ -11,7 +11,7 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation import make_schemabased_validator
 
 from deploy.supply.locks import REQUIREMENTS, ROOT
-from pipeline.session import JARS
+from wakupush.pipeline.session import JARS
 
 FOLDER: Final = ROOT / "dist" / "sbom"
 #: The lock files of each image, and its additional jars by coordinates and hash.

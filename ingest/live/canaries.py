@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from redis import Redis, RedisError
 
-from ingest.live.hearing import Hearing
+from wakupush.ingest.live.hearing import Hearing
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.topics import content_topic

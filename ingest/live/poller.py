@@ -6,8 +6,8 @@ from threading import Event
 
 import structlog
 
-from ingest.enqueue import Enqueuer
-from ingest.live.canaries import Canaries
+from wakupush.ingest.enqueue import Enqueuer
+from wakupush.ingest.live.canaries import Canaries
 from wakupush.model.entries import Entry
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics

@@ -6,13 +6,13 @@ from threading import Thread
 import structlog
 from redis import Redis, RedisError
 
-from ingest.counters import of_enqueueing, of_live
-from ingest.enqueue import Enqueuer
-from ingest.live.canaries import Canaries
-from ingest.live.hearing import Hearing
-from ingest.live.peers import RelayPeers
-from ingest.live.poller import Cache, Poller
-from ingest.routing import Routes
+from wakupush.ingest.counters import of_enqueueing, of_live
+from wakupush.ingest.enqueue import Enqueuer
+from wakupush.ingest.live.canaries import Canaries
+from wakupush.ingest.live.hearing import Hearing
+from wakupush.ingest.live.peers import RelayPeers
+from wakupush.ingest.live.poller import Cache, Poller
+from wakupush.ingest.routing import Routes
 from wakupush.redis import watched
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.presence import Presence

@@ -6,9 +6,9 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ingest.reconcile.process import Reconciliation
-from ingest.reconcile.thorough import Course
-from ingest.reconcile.walk import Tally, Walker
+from wakupush.ingest.reconcile.process import Reconciliation
+from wakupush.ingest.reconcile.thorough import Course
+from wakupush.ingest.reconcile.walk import Tally, Walker
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.stopping import stop_on_signals
 

@@ -11,15 +11,15 @@ from typing import Self
 import structlog
 from psycopg_pool import ConnectionPool
 
-from ingest.counters import of_enqueueing, of_reconcile
-from ingest.enqueue import Enqueuer
-from ingest.reconcile.audit import Audit
-from ingest.reconcile.peers import Pace, PeerStore
-from ingest.reconcile.recent import Recent
-from ingest.reconcile.rest import Rest
-from ingest.reconcile.thorough import Thorough
-from ingest.reconcile.walk import PEER_SLICE_SECONDS, SLICE_SECONDS, Walker, WalkKind
-from ingest.routing import Routes
+from wakupush.ingest.counters import of_enqueueing, of_reconcile
+from wakupush.ingest.enqueue import Enqueuer
+from wakupush.ingest.reconcile.audit import Audit
+from wakupush.ingest.reconcile.peers import Pace, PeerStore
+from wakupush.ingest.reconcile.recent import Recent
+from wakupush.ingest.reconcile.rest import Rest
+from wakupush.ingest.reconcile.thorough import Thorough
+from wakupush.ingest.reconcile.walk import PEER_SLICE_SECONDS, SLICE_SECONDS, Walker, WalkKind
+from wakupush.ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis.celery_app import celery_app

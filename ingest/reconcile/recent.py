@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ingest.reconcile.walk import Tally, Walker
+from wakupush.ingest.reconcile.walk import Tally, Walker
 from wakupush.runtime.settings import ReconcileSettings
 
 #: A look begins this many seconds before the end of the last one: honest messages are in the Store by then.

@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
-from ingest.reconcile.recent import lies_behind
-from ingest.reconcile.walk import NANOSECONDS, Tally, TooLong, Walker
+from wakupush.ingest.reconcile.recent import lies_behind
+from wakupush.ingest.reconcile.walk import NANOSECONDS, Tally, TooLong, Walker
 from wakupush.postgres import reconciliation
 from wakupush.postgres.reconciliation import Track
 from wakupush.runtime.settings import ReconcileSettings

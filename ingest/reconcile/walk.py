@@ -9,9 +9,9 @@ from typing import Self, TypeVar
 import structlog
 from psycopg_pool import ConnectionPool
 
-from ingest.enqueue import Enqueuer
-from ingest.reconcile.peers import PeerStore
-from ingest.reconcile.rest import LOOK_SECONDS, Rest
+from wakupush.ingest.enqueue import Enqueuer
+from wakupush.ingest.reconcile.peers import PeerStore
+from wakupush.ingest.reconcile.rest import LOOK_SECONDS, Rest
 from wakupush.model.entries import Entry
 from wakupush.model.queues import Queue
 from wakupush.model.waku_message import WakuMessage

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.archive.files import HOUR, Archive, Hour
-from pipeline.errors import PipelineError
 from wakupush.model.waku_message import WakuMessage
+from wakupush.pipeline.archive.files import HOUR, Archive, Hour
+from wakupush.pipeline.errors import PipelineError
 from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime.settings import Settings

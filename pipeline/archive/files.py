@@ -19,8 +19,8 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 from pyarrow import parquet
 
-from pipeline.folders import writing
 from wakupush.model.waku_message import WakuMessage
+from wakupush.pipeline.folders import writing
 from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime.settings import PipelineSettings

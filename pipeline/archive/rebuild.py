@@ -35,13 +35,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pyspark.sql.pandas.types import from_arrow_schema
 from redis import RedisError
 
-from pipeline.archive.files import SCHEMA, Archive, message_of
-from pipeline.errors import PipelineError
-from pipeline.postgres import connect
-from pipeline.spark_errors import SPARK_ERRORS
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Change, Installation, Registration
+from wakupush.pipeline.archive.files import SCHEMA, Archive, message_of
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.postgres import connect
+from wakupush.pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol import registration
 from wakupush.protocol.application import Opened, Type

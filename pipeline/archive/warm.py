@@ -6,9 +6,9 @@ from typing import Final
 from psycopg import Connection
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.postgres import connect
-from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.postgres import connect
+from wakupush.pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol.topics import query_topics as names_of
 from wakupush.protocol.topics import symmetric_key

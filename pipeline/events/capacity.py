@@ -19,9 +19,9 @@ import yaml
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline.errors import PipelineError
-from pipeline.events.lake import Lake
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events.lake import Lake
 from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.

@@ -7,9 +7,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.folders import writing
-from pipeline.postgres import connect, jdbc_options
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.folders import writing
+from wakupush.pipeline.postgres import connect, jdbc_options
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import PipelineSettings, Settings
 

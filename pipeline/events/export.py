@@ -8,13 +8,13 @@ from psycopg import Connection
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline.errors import PipelineError
-from pipeline.events import schema
-from pipeline.events.catalog import alone, is_folder_alone, warehouse
-from pipeline.events.lake import MARK, Lake, LakeMark, LakeState
-from pipeline.events.pseudonyms import Keys, blur, rehash, today
-from pipeline.postgres import connect, jdbc_options, read_slices
-from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import schema
+from wakupush.pipeline.events.catalog import alone, is_folder_alone, warehouse
+from wakupush.pipeline.events.lake import MARK, Lake, LakeMark, LakeState
+from wakupush.pipeline.events.pseudonyms import Keys, blur, rehash, today
+from wakupush.pipeline.postgres import connect, jdbc_options, read_slices
+from wakupush.pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import Settings
 

@@ -24,9 +24,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline.errors import PipelineError
-from pipeline.events import catalog, schema
-from pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import catalog, schema
+from wakupush.pipeline.spark_errors import SPARK_ERRORS
 from wakupush.runtime.settings import Settings
 
 EVENTS: Final = f"{catalog.NAMESPACE}.events"

@@ -5,14 +5,14 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import PipelineError
-from pipeline.events import synthesize
-from pipeline.events.catalog import alone
-from pipeline.events.export import for_lake, keys_of
-from pipeline.events.lake import MARK, Lake, LakeMark
-from pipeline.events.pseudonyms import today
-from pipeline.events.synthesize import Plan
-from pipeline.postgres import connect, jdbc_options
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import synthesize
+from wakupush.pipeline.events.catalog import alone
+from wakupush.pipeline.events.export import for_lake, keys_of
+from wakupush.pipeline.events.lake import MARK, Lake, LakeMark
+from wakupush.pipeline.events.pseudonyms import today
+from wakupush.pipeline.events.synthesize import Plan
+from wakupush.pipeline.postgres import connect, jdbc_options
 from wakupush.postgres import exporting, maintenance
 from wakupush.runtime.settings import Settings
 

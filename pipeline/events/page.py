@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from pipeline.events.lake import days_between
-from pipeline.events.plots import NOTHING, bars, durations, heat_map, lines, number
-from pipeline.events.tables import Row
+from wakupush.pipeline.events.lake import days_between
+from wakupush.pipeline.events.plots import NOTHING, bars, durations, heat_map, lines, number
+from wakupush.pipeline.events.tables import Row
 
 #: The stages from message to delivery, in order, with their names on the page.
 _STAGES: Final = {

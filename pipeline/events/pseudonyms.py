@@ -19,16 +19,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from pipeline.errors import PipelineError
+from wakupush.pipeline.errors import PipelineError
 
 #: Bytes of a pseudonym, and of a key.
 PSEUDONYM_BYTES: Final = 16
 KEY_BYTES: Final = 32
 #: Days after its period for which a key is kept for late events; those that come even later get no pseudonyms.
 GRACE_DAYS: Final = 2
-#: Kinds whose times keep their seconds, for `pipeline.events.capacity`. They name no user.
+#: Kinds whose times keep their seconds, for `wakupush.pipeline.events.capacity`. They name no user.
 TO_THE_SECOND: Final = ("received", "foreign")
-#: Kinds whose latency is kept, for the report and `pipeline.events.capacity`.
+#: Kinds whose latency is kept, for the report and `wakupush.pipeline.events.capacity`.
 TIMED: Final = ("answered", "delivered", "foreign")
 #: Columns that a user's events would have in common with events that have their second.
 OF_NOBODY: Final = ("trace", "worker", "batch_size")

@@ -13,12 +13,12 @@ from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
-from pipeline.errors import PipelineError
-from pipeline.events.catalog import CATALOG
-from pipeline.events.lake import Lake
-from pipeline.events.page import WrittenReport, render
-from pipeline.events.pseudonyms import keep_from, whole_periods
-from pipeline.events.tables import TABLES, Row, Table, anonymous, of_shown_hours
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events.catalog import CATALOG
+from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.events.page import WrittenReport, render
+from wakupush.pipeline.events.pseudonyms import keep_from, whole_periods
+from wakupush.pipeline.events.tables import TABLES, Row, Table, anonymous, of_shown_hours
 from wakupush.runtime.connections.postgres import KEEPALIVES
 from wakupush.runtime.settings import Settings
 

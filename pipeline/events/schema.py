@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: The schema version of the events in Postgres that `pipeline.events.export` understands.
+#: The schema version of the events in Postgres that `wakupush.pipeline.events.export` understands.
 EVENT_VERSION: Final = 4
 
 EVENTS: Final = StructType(

@@ -12,10 +12,10 @@ from typing import Final
 
 from pyspark.sql import Row, SparkSession
 
-from pipeline.events.catalog import CATALOG, NAMESPACE, alone
-from pipeline.events.lake import BRANCH, EVENTS, Lake
-from pipeline.events.pseudonyms import keep_from, today
-from pipeline.events.report import SCHEMA
+from wakupush.pipeline.events.catalog import CATALOG, NAMESPACE, alone
+from wakupush.pipeline.events.lake import BRANCH, EVENTS, Lake
+from wakupush.pipeline.events.pseudonyms import keep_from, today
+from wakupush.pipeline.events.report import SCHEMA
 from wakupush.runtime.settings import Settings
 
 #: Seconds for which a replaced snapshot is kept for jobs that still read it.

@@ -12,11 +12,11 @@ from typing import Any
 from cluster.pod import Pod
 from cluster.rehearsal import NAMESPACE, RELEASE, Rehearsal, Values
 from cluster.traffic import check
-from pipeline.events.report import SCHEMA
-from pipeline.events.tables import TABLES
-from pipeline.session import fetch_jars
 from support.pipeline.kinds import has_committed, in_lake, in_postgres
 from support.pipeline.stores import Store, store
+from wakupush.pipeline.events.report import SCHEMA
+from wakupush.pipeline.events.tables import TABLES
+from wakupush.pipeline.session import fetch_jars
 
 #: Executors of a job.
 EXECUTORS = 2

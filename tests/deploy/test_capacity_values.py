@@ -10,8 +10,8 @@ from support.deploy.chart import CHART, VALUES, NotRendered, need, objects, rend
 pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupush[pipeline]")
 need("helm")
 
-from pipeline.events import capacity  # noqa: E402 - needs pyspark
 from wakupush.model.queues import QUEUES  # noqa: E402 - with it
+from wakupush.pipeline.events import capacity  # noqa: E402 - needs pyspark
 
 QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=64)
 

@@ -90,7 +90,7 @@ def test_executors_are_restricted_and_have_no_token():
     assert spec["serviceAccountName"] != SPARK
     assert spec["securityContext"] == driver["securityContext"]
     assert container["securityContext"] == of_driver["securityContext"]
-    assert container["command"] == ["python", "-m", "pipeline.executor"]
+    assert container["command"] == ["python", "-m", "wakupush.pipeline.executor"]
     [volume] = spec["volumes"]
     assert "sizeLimit" in volume["emptyDir"]
     assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/tmp"}]  # noqa: S108 - in the container

@@ -17,7 +17,7 @@ from deploy.supply import audit
 from deploy.supply.audit import AuditError, Exemption, Vulnerability
 from deploy.supply.locks import REQUIREMENTS, Pin, pins
 from deploy.supply.sbom import IMAGES, sbom
-from pipeline.session import JARS
+from wakupush.pipeline.session import JARS
 
 TODAY = dt.date(2026, 11, 22)
 HOLE = Vulnerability(Pin("celery", "5.7.0"), ("PYSEC-0000-1", "CVE-0000-1"), ("5.7.1",))

@@ -1,7 +1,7 @@
 """`wakupush`, whose ingest finds out within seconds which node is deaf or mute."""
 
-from ingest.live import canaries, hearing
 from wakupush.cli import main
+from wakupush.ingest.live import canaries, hearing
 
 canaries.CANARY_SECONDS = 1.0
 hearing.SETTLED_SECONDS = 2.0

@@ -4,7 +4,7 @@ import signal
 import time
 
 from wakupush.cli import main
-from workers import pulse
+from wakupush.workers import pulse
 
 pulse.STUCK_SECONDS = 4.0
 pulse.DEAF_SECONDS = 8.0

@@ -12,7 +12,6 @@ import psycopg
 import pytest
 
 from e2e.clients import device, eventually, key, notify, people
-from pipeline.session import missing_parts
 from support.stored import contents
 from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.events import Enrolled
@@ -21,6 +20,7 @@ from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, External
 from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.pipeline.session import missing_parts
 from wakupush.protocol.identity import Identity
 
 ROOT = Path(__file__).parents[2]

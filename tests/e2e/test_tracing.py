@@ -41,7 +41,7 @@ def test_variables_of_opentelemetry_need_the_extra_too(monkeypatch):
 
 
 def test_processes_start_without_opentelemetry():
-    program = "import sys; sys.modules['opentelemetry'] = None; import wakupush.runtime.tracing, workers.run"
+    program = "import sys; sys.modules['opentelemetry'] = None; import wakupush.runtime.tracing, wakupush.workers.run"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipeline.session import missing_parts
 from support.pipeline.happenings import FOR_EVER
 from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
 from wakupush.model.roles import Role
+from wakupush.pipeline.session import missing_parts
 from wakupush.postgres.migrations import runner
 from wakupush.runtime.settings import PipelineSettings, PostgresSettings, Settings
 
@@ -50,7 +50,7 @@ STOP_SECONDS = 60.0
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory) -> Iterator[object]:
-    from pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
+    from wakupush.pipeline.session import spark_session  # noqa: PLC0415 - pyspark may be missing
 
     # Jobs of seconds: compiling them well would take longer than they do.
     os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"

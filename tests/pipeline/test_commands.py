@@ -9,9 +9,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from pipeline import session
 from support.pipeline.happenings import FOR_EVER
 from wakupush.cli import app
+from wakupush.pipeline import session
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.archive import files, rebuild
-from pipeline.events import schema
-from pipeline.events.tables import TABLES
+from wakupush.pipeline.archive import files, rebuild
+from wakupush.pipeline.events import schema
+from wakupush.pipeline.events.tables import TABLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operating" / "pipeline.md"
 

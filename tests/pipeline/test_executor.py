@@ -7,7 +7,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipeline.executor import command
+from wakupush.pipeline.executor import command
 
 VARIABLES = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@export.wakupush-spark.push.svc:7078",
@@ -49,7 +49,7 @@ def test_classes_of_its_own_come_first():
 def test_by_hand_it_says_what_it_is(name):
     variables = {key: value for key, value in VARIABLES.items() if key != name}
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline.executor"], env=variables, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "wakupush.pipeline.executor"], env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert done.stderr.strip() == f"{name} is not set: Spark starts this in the pods of executors"

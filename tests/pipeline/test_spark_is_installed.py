@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pipeline.session import missing_parts
+from wakupush.pipeline.session import missing_parts
 
 MISSING = missing_parts()
 

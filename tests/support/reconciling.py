@@ -7,8 +7,8 @@ from threading import Event
 import httpx2
 from psycopg.conninfo import make_conninfo
 
-from ingest.reconcile import walk
-from ingest.reconcile.process import Reconciliation
+from wakupush.ingest.reconcile import walk
+from wakupush.ingest.reconcile.process import Reconciliation
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import Role

@@ -71,7 +71,7 @@ def test_no_statement_stands_outside_of_the_files():
 
 def test_ingest_live_loads_no_client_of_postgres():
     told = subprocess.run(
-        [sys.executable, "-c", "import sys, ingest.live.process; print(*sys.modules)"],
+        [sys.executable, "-c", "import sys, wakupush.ingest.live.process; print(*sys.modules)"],
         cwd=WAKUPUSH.parent,
         check=True,
         capture_output=True,

@@ -47,15 +47,15 @@ def dev(
     The settings of the environment apply, except addresses and ports.
     """
     from wakupush import devnet
-    from wakupush.protocol.keys import PrivateKey
-    from wakupush.runtime import keyfile
-    from wakupush.runtime.settings import load_settings
-    from wakupush.server.engine.identity import load_identity
 
     if parts := devnet.missing_parts():
         raise UsageError(f"dev needs {', '.join(parts)}: install wakupush[devnet]")
     from wakupush.devnet.demo import dev as in_foreground
     from wakupush.devnet.demo.stack import External
+    from wakupush.protocol.keys import PrivateKey
+    from wakupush.runtime import keyfile
+    from wakupush.runtime.settings import load_settings
+    from wakupush.server.engine.identity import load_identity
 
     settings = load_settings()
     key = None

@@ -17,7 +17,7 @@ app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args
 @app.command()
 def live() -> None:
     """Poll the relays of the Waku nodes and enqueue the messages for this server."""
-    from ingest.live.process import run
+    from wakupush.ingest.live.process import run
 
     run(load(process="ingest live"))
 
@@ -38,8 +38,8 @@ def reconcile(
     """
     import time
 
-    from ingest.reconcile import once as reconcile_once
-    from ingest.reconcile import process as reconciling
+    from wakupush.ingest.reconcile import once as reconcile_once
+    from wakupush.ingest.reconcile import process as reconciling
     from wakupush.runtime.durations import parse_since
 
     if since is not None and not once:

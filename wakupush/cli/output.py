@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 # Commands import what they need when they run.
 # ruff: noqa: PLC0415
 
+#: Modules of the extra ``server``: what a command imports of them is missing where the SDK alone is installed.
+OF_SERVER: Final = {
+    *("billiard", "celery", "httpx2", "kombu", "prometheus_client", "psycopg", "psycopg_pool"),
+    *("pycurl", "pydantic_settings", "redis"),
+}
 #: The exit code if a setting, a file or an argument has to be changed first.
 USAGE: Final = 2
 #: Columns of a terminal that is wide enough for every table.
@@ -24,7 +29,7 @@ WIDE: Final = 1000
 
 
 class Commands(TyperGroup):
-    """A group whose commands end with the text of a `UsageError`, and with 2, if they raise one."""
+    """A group whose commands end with a sentence, and with 2, if they raise a `UsageError` or an extra is missing."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
@@ -32,7 +37,11 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except UsageError as error:
             complain(str(error))
-            sys.exit(USAGE)
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in OF_SERVER:
+                raise
+            complain(f"{error.name} is not installed: install wakupush[server]")
+        sys.exit(USAGE)
 
 
 def complain(text: str) -> None:

@@ -51,7 +51,7 @@ def export(warehouse: Warehouse = None) -> None:
     You may kill it at any time: the next run continues after the last commit.
     """
     with _extra():
-        from pipeline.events import export as exporting
+        from wakupush.pipeline.events import export as exporting
 
     with _job("events", warehouse, lake=True) as (spark, settings, progress):
         totals = exporting.run(spark, settings, progress)
@@ -74,7 +74,7 @@ def tidy(
     You may kill it at any time. Reads that began within the last day can still finish.
     """
     with _extra():
-        from pipeline.events import tidy as tidying
+        from wakupush.pipeline.events import tidy as tidying
 
     with _job("tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
         totals = tidying.run(spark, settings, without or [])
@@ -93,7 +93,7 @@ def report(
 ) -> None:
     """Write the tables and the page of a report, by default about the last four weeks."""
     with _extra():
-        from pipeline.events import report as reporting
+        from wakupush.pipeline.events import report as reporting
 
     days = _days(first, last, 28)
     with _job("tables", warehouse, lake=True) as (spark, settings, progress):
@@ -117,7 +117,7 @@ def capacity(
 ) -> None:
     """Compute how many replicas each pool needs, check that on the later half of the days, and print chart values."""
     with _extra():
-        from pipeline.events import capacity as planning
+        from wakupush.pipeline.events import capacity as planning
 
     days = _days(first, last, 28)
     costs = planning.costs(cost or [])
@@ -145,7 +145,7 @@ def fetch_archive(
     You may kill it at any time: the next run fetches the missing hours. Exits with 1 if it could not fetch some.
     """
     with _extra():
-        from pipeline.archive import fetch
+        from wakupush.pipeline.archive import fetch
     settings = _settings()
     with _bar("hours of a shard") as progress:
         totals = fetch.run(settings, _since(since), progress)
@@ -172,7 +172,7 @@ def rebuild(
     Newer rows of the database stay. You may kill it at any time, and run it again.
     """
     with _extra():
-        from pipeline.archive import rebuild as rebuilding
+        from wakupush.pipeline.archive import rebuild as rebuilding
 
     with _job("tasks", tasks=True) as (spark, settings, _):
         rebuilt = rebuilding.run(spark, settings)
@@ -192,7 +192,7 @@ def warm_topics() -> None:
     You may kill it at any time: the next run continues.
     """
     with _extra():
-        from pipeline.archive import warm
+        from wakupush.pipeline.archive import warm
 
     with _job("keys") as (spark, settings, progress):
         count = warm.run(spark, settings, progress)
@@ -213,8 +213,8 @@ def synthesize(
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
     with _extra():
-        from pipeline.events import made_up
-        from pipeline.events.synthesize import Plan
+        from wakupush.pipeline.events import made_up
+        from wakupush.pipeline.events.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
@@ -247,7 +247,7 @@ def _job(
 ) -> Iterator[tuple[Any, Settings, Callable[[int, int], None]]]:
     """Run a Spark session with a bar; with `tasks`, the bar shows Spark's own."""
     with _extra():
-        from pipeline.session import spark_session, telling_tasks
+        from wakupush.pipeline.session import spark_session, telling_tasks
 
     settings = _settings(warehouse)
     with (

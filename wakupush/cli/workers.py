@@ -35,27 +35,27 @@ def worker(
 
 def _worker(settings: Settings, pool: str, concurrency: int) -> None:
     from wakupush.model.queues import QUEUES
-    from workers import run
+    from wakupush.workers import run
 
     run.worker(settings, QUEUES[pool], concurrency)
 
 
 def beat() -> None:
     """Run the jobs of beat: due deliveries, overdue answers, watched topics, retention."""
-    from workers import run
+    from wakupush.workers import run
 
     run.beat(load(process="beat"))
 
 
 def exporter() -> None:
     """Export metrics of queues and due deliveries, for Prometheus and autoscaling."""
-    from workers import exporter as process
+    from wakupush.workers import exporter as process
 
     process.run(load(process="exporter"))
 
 
 def feedback() -> None:
     """Receive gorush's feedback webhook."""
-    from workers import webhook as receiver
+    from wakupush.workers import webhook as receiver
 
     receiver.run(load(process="feedback"))

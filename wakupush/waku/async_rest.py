@@ -11,8 +11,8 @@ from typing import Self
 import aiohttp
 from yarl import URL
 
-from wakupush.waku.client import ANSWER_LIMIT
 from wakupush.waku.errors import AnswerLost, NodeUnreachable, NodeUnreadable
+from wakupush.waku.rest import ANSWER_LIMIT
 
 
 class AsyncRest:

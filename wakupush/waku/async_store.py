@@ -8,9 +8,8 @@ from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import urlencode
 
 from wakupush.waku.async_rest import AsyncRest
-from wakupush.waku.rest import check
-from wakupush.waku.store import V1, V3, speaks_v1, while_busy
-from wakupush.waku.store_codec import Cursor, Page, Query, decode_v1, decode_v3
+from wakupush.waku.rest import check, while_busy
+from wakupush.waku.store_codec import V1, V3, Cursor, Page, Query, decode_v1, decode_v3, speaks_v1
 
 
 class AsyncStore:

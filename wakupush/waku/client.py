@@ -14,10 +14,8 @@ import pycurl
 
 from wakupush.runtime.connections.curl import CurlHandles, curl_handle, set_content
 from wakupush.waku.errors import AnswerTooLarge, NodeUnreachable, NodeUnreadable
-from wakupush.waku.rest import check
+from wakupush.waku.rest import ANSWER_LIMIT, check
 
-#: The most bytes of an answer. Parsing takes three times as much memory.
-ANSWER_LIMIT = 64 * 1024 * 1024
 #: Bytes of an answer above which a process reads and parses only one at a time.
 LARGE_ANSWER = 4 * 1024 * 1024
 _one_large_answer = Lock()

@@ -7,8 +7,12 @@ the nodes.
 from http import HTTPStatus
 from urllib.parse import quote
 
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
+
 from wakupush.waku.errors import NodeBusy, NodeRefused, NodeUnreachable, NotPublished
 
+#: The most bytes of an answer. Parsing takes three times as much memory.
+ANSWER_LIMIT = 64 * 1024 * 1024
 #: Characters of a node's text to keep.
 TEXT_LIMIT = 200
 
@@ -21,6 +25,14 @@ _REFUSALS = {
 }
 #: nwaku's 400s where go-waku answers with 500: the node's state, not the message, is the reason.
 _NWAKU_TO_NOBODY = (b"not subscribed to topic", b"NoPeersToPublish")
+
+#: Asks again if the node limits the rate of requests; for functions and coroutines.
+while_busy = retry(
+    retry=retry_if_exception_type(NodeBusy),
+    wait=wait_exponential(multiplier=0.25, max=4),
+    stop=stop_after_attempt(6),
+    reraise=True,
+)
 
 
 def messages_path(pubsub_topic: str) -> str:

@@ -10,19 +10,18 @@ Two nodes are better than one.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from itertools import islice
-
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from wakupush.waku.client import NodeClient
 from wakupush.waku.codec import PAYLOAD_LIMIT
-from wakupush.waku.errors import AnswerTooLarge, EndlessPages, NodeBusy, NodeError, NodeUnreadable
-from wakupush.waku.rest import check
+from wakupush.waku.errors import AnswerTooLarge, EndlessPages, NodeError, NodeUnreadable
+from wakupush.waku.rest import check, while_busy
 from wakupush.waku.store_codec import (
     DATA_PAGE_SIZE,
     MOST_CONTENT_TOPICS,
     PAGE_SIZE,
+    V1,
+    V3,
     Cursor,
     Page,
     Query,
@@ -30,29 +29,15 @@ from wakupush.waku.store_codec import (
     decode_v3,
     hash_parameters,
     is_go_waku,
+    speaks_v1,
 )
 
 Decode = Callable[[bytes, str, int], tuple[Page, Cursor | None]]
 
-V3 = "/store/v3/messages"
-V1 = "/store/v1/messages"
 #: Pages of a walk at most; a Store that has more does not end.
 MOST_PAGES = 100_000
 #: Pages to read at most, to find a message with a time.
 MOST_PAGES_TIMELESS = 125
-
-#: Asks again if the node limits the rate of requests; for functions and coroutines.
-while_busy = retry(
-    retry=retry_if_exception_type(NodeBusy),
-    wait=wait_exponential(multiplier=0.25, max=4),
-    stop=stop_after_attempt(6),
-    reraise=True,
-)
-
-
-def speaks_v1(status: int, body: bytes) -> bool:
-    """Return whether an answer to a Store v3 query shows a node that needs Store v1."""
-    return status == HTTPStatus.NOT_FOUND or is_go_waku(body)
 
 
 class Store(NodeClient):

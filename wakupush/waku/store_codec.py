@@ -21,6 +21,8 @@ from wakupush.waku.codec import PAYLOAD_LIMIT, decode_message, parse
 from wakupush.waku.errors import NodeBusy, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import printable
 
+V3 = "/store/v3/messages"
+V1 = "/store/v1/messages"
 #: Hashes of a page at most, of both kinds of nodes.
 PAGE_SIZE = 100
 #: Messages of a page: of the largest size they have 22 MB of JSON.
@@ -112,6 +114,11 @@ class Cursor:
     parameters: Mapping[str, str]
     #: Whether the page ended at a message without a timestamp (known from Store v1 only).
     is_timeless: bool = False
+
+
+def speaks_v1(status: int, body: bytes) -> bool:
+    """Return whether an answer to a Store v3 query shows a node that needs Store v1."""
+    return status == HTTPStatus.NOT_FOUND or is_go_waku(body)
 
 
 def is_go_waku(body: bytes) -> bool:

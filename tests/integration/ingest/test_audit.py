@@ -7,8 +7,8 @@ from threading import Event
 
 import pytest
 
-from ingest.reconcile.audit import Audit
 from support.devnet import serving
+from wakupush.ingest.reconcile.audit import Audit
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime import metrics
 from wakupush.waku.node import WakuNode

@@ -13,9 +13,9 @@ import pytest
 from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
-from ingest.reconcile.rest import Rest
 from support.reconciling import FOREIGN, NOWHERE, SHARD, after_each_page, ago, hashes, looked_back, walk_from
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.ingest.reconcile.rest import Rest
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres import ledger
 from wakupush.redis import watched

@@ -9,9 +9,9 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
-from ingest.live.poller import Cache, Poller
-from ingest.reconcile.process import Reconciliation
 from support.devnet import serving
+from wakupush.ingest.live.poller import Cache, Poller
+from wakupush.ingest.reconcile.process import Reconciliation
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash

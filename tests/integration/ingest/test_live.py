@@ -16,13 +16,13 @@ from redis import Redis
 from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
-from ingest import enqueue
-from ingest.enqueue import Enqueuer, EnqueueResult
-from ingest.live.canaries import Canaries
-from ingest.live.hearing import Hearing
-from ingest.live.poller import Cache, Poller
-from ingest.routing import Routes
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.ingest import enqueue
+from wakupush.ingest.enqueue import Enqueuer, EnqueueResult
+from wakupush.ingest.live.canaries import Canaries
+from wakupush.ingest.live.hearing import Hearing
+from wakupush.ingest.live.poller import Cache, Poller
+from wakupush.ingest.routing import Routes
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES, REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
@@ -397,7 +397,7 @@ def test_a_claim_is_released_if_sending_fails(enqueuer, monkeypatch):
         raise OperationalError from TimedOut
 
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.enqueue.send_entries", time_out)
+        patch.setattr("wakupush.ingest.enqueue.send_entries", time_out)
         assert enqueuer.enqueue([message]) == EnqueueResult(dropped=1)
     assert enqueuer.enqueue([message]) == EnqueueResult(dropped=1)  # Redis is left alone
     enqueuer._left_alone = 0.0

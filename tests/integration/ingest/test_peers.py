@@ -6,8 +6,8 @@ from threading import Event
 import pytest
 from redis import Redis
 
-from ingest.live.peers import RelayPeers
 from support.answering import serving
+from wakupush.ingest.live.peers import RelayPeers
 from wakupush.redis import left_out
 from wakupush.runtime import metrics
 from wakupush.waku.node import WakuNode

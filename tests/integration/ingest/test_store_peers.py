@@ -6,11 +6,11 @@ from threading import Event, Thread
 
 import pytest
 
-from ingest.reconcile.peers import Pace
 from integration.ingest.test_once import run_once
 from support.devnet import serving
 from support.reconciling import NOWHERE, SHARD, Bench, ago, hashes, turn
 from wakupush.devnet.parts.processes import free_port
+from wakupush.ingest.reconcile.peers import Pace
 
 PEER_ID = "16Uiu2HAmPeerPeerPeerPeerPeerPeerPeerPeerPeerPeerPee"
 #: Seconds of the outage of our node.

@@ -5,8 +5,8 @@ import time
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.reconcile.walk import NANOSECONDS
 from support.reconciling import NOWHERE, SHARD, ago, looked_back, turn
+from wakupush.ingest.reconcile.walk import NANOSECONDS
 from wakupush.postgres import reconciliation
 
 

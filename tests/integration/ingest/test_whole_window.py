@@ -8,10 +8,10 @@ from threading import Event, Thread
 import pytest
 from structlog.testing import capture_logs
 
-from ingest.reconcile import thorough, walk
-from ingest.reconcile.thorough import Thorough
 from support.reconciling import SHARD, WINDOW, ago, hashes, looked_back, turn
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.ingest.reconcile import thorough, walk
+from wakupush.ingest.reconcile.thorough import Thorough
 from wakupush.redis import watched
 
 

@@ -7,11 +7,11 @@ import pytest
 from redis import Redis
 from structlog.testing import capture_logs
 
-from ingest.enqueue import Enqueuer
-from ingest.routing import Routes
 from support.relay import Relay
 from support.rows import IOS
 from wakupush.devnet.parts.redis import RedisServer
+from wakupush.ingest.enqueue import Enqueuer
+from wakupush.ingest.routing import Routes
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Route
 from wakupush.model.limits import MINUTE, Limit

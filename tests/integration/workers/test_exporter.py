@@ -22,7 +22,7 @@ from wakupush.redis import backlog
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import send_entries
 from wakupush.runtime.settings import PostgresSettings, RedisSettings, Settings
-from workers.exporter import BacklogCollector
+from wakupush.workers.exporter import BacklogCollector
 
 SHARD = "/waku/2/rs/16/32"
 

@@ -7,7 +7,7 @@ from redis import RedisError
 
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.devnet.parts.redis import RedisServer
-from workers import transport
+from wakupush.workers import transport
 
 QUEUE = Queue("dispatch")
 #: Seconds.

@@ -7,13 +7,13 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from pipeline.archive import fetch
-from pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
-from pipeline.errors import PipelineError
 from support.devnet import serving
 from support.pipeline.histories import SHARD, History
 from wakupush.cli import app
 from wakupush.model.waku_message import WakuMessage
+from wakupush.pipeline.archive import fetch
+from wakupush.pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
+from wakupush.pipeline.errors import PipelineError
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.settings import WakuSettings

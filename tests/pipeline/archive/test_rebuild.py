@@ -15,9 +15,6 @@ from psycopg.conninfo import make_conninfo
 from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.archive import rebuild
-from pipeline.archive.files import Archive
-from pipeline.errors import PipelineError
 from support.pipeline.histories import INSTALLATIONS, LIST_ITEMS, SEGMENTS, SHARD, SMALL, History, archive
 from support.stored import contents
 from wakupush.devnet.demo import messages
@@ -25,6 +22,9 @@ from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.roles import Role
+from wakupush.pipeline.archive import rebuild
+from wakupush.pipeline.archive.files import Archive
+from wakupush.pipeline.errors import PipelineError
 from wakupush.postgres.rebuilding import COLUMNS
 from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused

@@ -9,11 +9,11 @@ import time
 import psycopg
 import pytest
 
-from pipeline.archive import rebuild
-from pipeline.archive.files import Archive
 from support.pipeline.histories import History, archive
 from support.pipeline.standalone import cluster, processes
 from support.stored import contents
+from wakupush.pipeline.archive import rebuild
+from wakupush.pipeline.archive.files import Archive
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile

@@ -5,8 +5,8 @@ import secrets
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pipeline.archive import warm
 from wakupush.model.roles import Role
+from wakupush.pipeline.archive import warm
 from wakupush.postgres import query_topics
 from wakupush.postgres.query_topics import QueryTopic
 from wakupush.protocol import topics

@@ -8,13 +8,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import PipelineError
-from pipeline.events import capacity, export, made_up, synthesize
-from pipeline.events.capacity import CONCURRENCY, USE, Question, Second, enough, percentile, play, values
-from pipeline.events.lake import Lake
 from support.pipeline import happenings
 from support.pipeline.happenings import FIRST, LAST, day_of
 from wakupush.model.queues import QUEUES
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import capacity, export, made_up, synthesize
+from wakupush.pipeline.events.capacity import CONCURRENCY, USE, Question, Second, enough, percentile, play, values
+from wakupush.pipeline.events.lake import Lake
 
 
 def question(**changes):

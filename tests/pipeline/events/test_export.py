@@ -6,14 +6,14 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.events import export
-from pipeline.events.lake import EVENTS, MARK, Lake
 from support.deciding import IDENTITY
 from support.pipeline import happenings
 from support.pipeline.exported import events_of, expected_rows, in_lake, make
 from support.pipeline.happenings import FIRST, seconds
 from wakupush.model.roles import Role
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import export
+from wakupush.pipeline.events.lake import EVENTS, MARK, Lake
 from wakupush.postgres import events as writing
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pipeline.events import export, tidy
-from pipeline.events.lake import Lake
 from support.pipeline import happenings
 from support.pipeline.exported import expected_rows, in_lake, make
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.pipeline.events import export, tidy
+from wakupush.pipeline.events.lake import Lake
 from wakupush.postgres import exporting
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 PROGRAM = """
 import os, signal, sys
 from pyspark.sql.readwriter import DataFrameWriterV2
-from pipeline.events import lake
+from wakupush.pipeline.events import lake
 from wakupush.cli import main
 
 def stopping(original):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.events import lake as lakes
-from pipeline.events import schema, tidy
-from pipeline.events.lake import EVENTS, MARK, Lake, LakeMark
-from pipeline.events.pseudonyms import GRACE_DAYS, Keys, rehash
 from wakupush.model.events import period_of
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import lake as lakes
+from wakupush.pipeline.events import schema, tidy
+from wakupush.pipeline.events.lake import EVENTS, MARK, Lake, LakeMark
+from wakupush.pipeline.events.pseudonyms import GRACE_DAYS, Keys, rehash
 
 DAY = date(2026, 11, 3)
 

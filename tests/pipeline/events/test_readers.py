@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.events import export
 from support.pipeline import happenings
 from support.pipeline.happenings import FIRST, day_of
+from wakupush.pipeline.events import export
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operating" / "reading-the-lake.md"
 

@@ -8,15 +8,15 @@ from xml.etree import ElementTree as ET
 import psycopg
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.events import export, page, report
-from pipeline.events.catalog import CATALOG
-from pipeline.events.lake import Lake
-from pipeline.events.pseudonyms import whole_periods
-from pipeline.events.tables import TABLES
 from support.pipeline import counting, happenings
 from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, kept_from
 from wakupush.model.events import EventKind
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import export, page, report
+from wakupush.pipeline.events.catalog import CATALOG
+from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.events.pseudonyms import whole_periods
+from wakupush.pipeline.events.tables import TABLES
 
 MESSAGES = 1500
 K = 5

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.events import export, report
-from pipeline.events.lake import Lake
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.pipeline.events import export, report
+from wakupush.pipeline.events.lake import Lake
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.events.page import WrittenReport, render
-from pipeline.events.tables import TABLES, anonymous
 from support.pipeline import counting, happenings, subtracting
 from support.pipeline.happenings import FIRST, pseudonym, seconds
 from wakupush.model.events import Event
+from wakupush.pipeline.events.page import WrittenReport, render
+from wakupush.pipeline.events.tables import TABLES, anonymous
 
 K = 5
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.events import catalog, export, report, tidy
-from pipeline.events.lake import EVENTS, Lake
 from support.pipeline import happenings
 from support.pipeline.happenings import DAYS, FIRST, day_of, kept_from
+from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import catalog, export, report, tidy
+from wakupush.pipeline.events.lake import EVENTS, Lake
 
 DAY = 86_400.0
 

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from pipeline.events.lake import Lake
 from support.pipeline import happenings
 from support.pipeline.happenings import day_of
+from wakupush.pipeline.events.lake import Lake
 
 
 def make(messages, seed=1):

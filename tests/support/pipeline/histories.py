@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.archive.files import HOUR, Archive, Hour
 from wakupush.devnet.demo import messages
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.segment_pb2 import SegmentMessage
+from wakupush.pipeline.archive.files import HOUR, Archive, Hour
 from wakupush.protocol import application, envelopes, payload, segments, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import message_hash

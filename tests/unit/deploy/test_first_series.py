@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from deploy.monitoring.rules import ALERTS, OBJECTIVES
-from ingest.counters import of_enqueueing, of_live, of_reconcile
+from wakupush.ingest.counters import of_enqueueing, of_live, of_reconcile
 from wakupush.model.queues import QUEUES
 from wakupush.runtime import counters, metrics
 from wakupush.runtime.settings import Settings, WakuSettings
 from wakupush.server.delivery.webhook import FeedbackResult
-from workers.counters import of_beat, of_publishing, of_worker
+from wakupush.workers.counters import of_beat, of_publishing, of_worker
 
 ROOT = Path(__file__).parents[3]
 COUNTERS = {

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from ingest.live import hearing as module
-from ingest.live.hearing import COMPARED_PER_SECOND, SETTLED_SECONDS, WINDOW_SECONDS, Hearing
+from wakupush.ingest.live import hearing as module
+from wakupush.ingest.live.hearing import COMPARED_PER_SECOND, SETTLED_SECONDS, WINDOW_SECONDS, Hearing
 from wakupush.redis.left_out import NodeFault
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"

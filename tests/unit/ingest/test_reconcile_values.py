@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.reconcile.walk import first_seen
+from wakupush.ingest.reconcile.walk import first_seen
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime.settings import Settings, SettingsError, load_settings
 from wakupush.runtime.urls import node_name

@@ -16,8 +16,10 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.waku import client as client_module
 from wakupush.waku import store as store_module
 from wakupush.waku.errors import AnswerTooLarge, NodeBusy, NodeError, NodeUnreachable, NodeUnreadable
-from wakupush.waku.store import V1, V3, Store
+from wakupush.waku.store import Store
 from wakupush.waku.store_codec import (
+    V1,
+    V3,
     Cursor,
     Page,
     Query,

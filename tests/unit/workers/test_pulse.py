@@ -6,8 +6,8 @@ import pytest
 
 from wakupush.server.beat.jobs import JOBS
 from wakupush.server.beat.turns import STUCK_SECONDS, Turns
-from workers import pulse
-from workers.pulse import Pulse
+from wakupush.workers import pulse
+from wakupush.workers.pulse import Pulse
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from ingest.enqueue import Enqueuer
-from ingest.routing import Routes
 from support.served import SHARD, prove
 from wakupush.devnet.demo import messages
+from wakupush.ingest.enqueue import Enqueuer
+from wakupush.ingest.routing import Routes
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
