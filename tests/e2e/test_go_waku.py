@@ -35,7 +35,7 @@ def test_a_restart_of_the_node_heals(stack):
 
 
 def read_at_rest(stack):
-    """Return how many messages ingest has read, once it has read none for longer than an answer waits to be repeated."""
+    """Return how many messages ingest has read, once it read none for longer than an answer waits for its repeat."""
     counts = []
     while len(counts) < 2 or counts[-1] != counts[-2]:
         time.sleep(3)
