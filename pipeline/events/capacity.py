@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.events.lake import Lake, of_days
 from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.
@@ -147,7 +147,7 @@ def run(
     pools: list[Pool] = []
     progress(0, len(QUEUES))
     for queue in QUEUES:
-        with lake.naming_damage():
+        with lake.naming_damage(of_days(*days)):
             seconds = _seconds(events, queue, question)
         if seconds[0]:
             pools.append(_plan(queue, seconds, _epoch(middle), question))

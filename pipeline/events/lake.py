@@ -204,8 +204,12 @@ class Lake:
         return new_state
 
     @contextmanager
-    def naming_damage(self) -> Iterator[None]:
+    def naming_damage(self, scanned: str) -> Iterator[None]:
         """Name the damaged files if the block fails because of them.
+
+        Args:
+            scanned: which files the block reads, a condition in SQL on Iceberg's table of the files. Only these are
+                looked at: all files of a lake are too many to be read after every error of Spark.
 
         Raises:
             PipelineError: there are damaged files; the text says how to go on.
@@ -213,7 +217,7 @@ class Lake:
         try:
             yield
         except SPARK_ERRORS:
-            files = self.damaged_files()
+            files = self.damaged_files(scanned)
             if not files:
                 raise
             names = "; ".join(f"{file.path} ({file.rows} events)" for file in files)
@@ -222,15 +226,16 @@ class Lake:
                 " `wakupush pipeline tidy --without FILE`, once for each"
             ) from None
 
-    def files(self) -> list[File]:
-        """Return the files of events."""
-        rows = self.spark.sql(f"SELECT file_path, record_count FROM {EVENTS}.files ORDER BY 1").collect()
+    def files(self, condition: str = "true") -> list[File]:
+        """Return the files of events for which a condition in SQL holds."""
+        query = f"SELECT file_path, record_count FROM {EVENTS}.files WHERE {condition} ORDER BY 1"
+        rows = self.spark.sql(query).collect()
         return [File(row["file_path"], row["record_count"]) for row in rows]
 
-    def damaged_files(self) -> list[File]:
-        """Return the files that are missing or cannot be read; each file is read whole, one after the other."""
+    def damaged_files(self, condition: str) -> list[File]:
+        """Return those of some files that are missing or cannot be read; each is read whole, one after the other."""
         store = self.table().io()
-        return [file for file in self.files() if not _is_whole(store, file.path)]
+        return [file for file in self.files(condition) if not _is_whole(store, file.path)]
 
     def remove(self, paths: list[str]) -> int:
         """Take files out of the lake, with their events; return how many events that were.
@@ -250,6 +255,11 @@ class Lake:
             deletion.deleteFile(files_by_path[path])
         deletion.commit()
         return sum(int(files_by_path[path].recordCount()) for path in paths)
+
+
+def of_days(first: date, last: date) -> str:
+    """Return the condition in SQL for the files of some days, both ends included."""
+    return f"partition.day BETWEEN DATE '{first}' AND DATE '{last}'"
 
 
 def days_between(first: date, last: date) -> list[date]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.events.catalog import CATALOG
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.events.lake import Lake, of_days
 from wakupush.pipeline.events.page import WrittenReport, render
 from wakupush.pipeline.events.pseudonyms import keep_from, whole_periods
 from wakupush.pipeline.events.tables import TABLES, Row, Table, anonymous, of_shown_hours
@@ -51,7 +51,7 @@ def run(
     """
     lake = Lake.of(spark, settings)
     begin, end = whole_periods(first, last, settings.pipeline.pseudonym_days)
-    with lake.naming_damage():
+    with lake.naming_damage(of_days(begin, end)):
         events = lake.need(first, last).where(F.col("day").between(begin, end))
         rows = tables(events, first, last, settings, progress)
     report = WrittenReport(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")

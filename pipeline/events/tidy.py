@@ -22,6 +22,12 @@ from wakupush.runtime.settings import Settings
 GRACE_SECONDS: Final = 86_400
 #: Seconds after which a file in no snapshot cannot belong to a run any more: many times the duration of a step.
 ORPHAN_SECONDS: Final = 3 * 86_400
+#: Condition in SQL for the files that Iceberg may merge or split: a partition's only file is left alone unless it is
+#: larger than Iceberg writes them.
+_MERGED: Final = (
+    f"partition IN (SELECT partition FROM {EVENTS}.partitions"
+    f" WHERE file_count > 1 OR total_data_file_size_in_bytes > {512 * 1024 * 1024})"
+)
 #: More files than this of one kind and of a day that is not over are merged.
 MOST_FILES: Final = 24
 
@@ -59,7 +65,7 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> TidyTota
             lake.spark.sql(f"ALTER TABLE {EVENTS} DROP BRANCH IF EXISTS `{name}`")
         taken_out = lake.remove(without) if without else 0
         forgotten = _forget(lake, keep_from(settings.retention.lake))
-        with lake.naming_damage():
+        with lake.naming_damage(_MERGED):
             compacted_files = _compact(lake, today())
         deleted_files = sum(_expire(lake, table) + _sweep(lake, table) for table in _tables(lake))
     return TidyTotals(compacted=compacted_files, deleted=deleted_files, forgotten=forgotten, without=taken_out)

@@ -166,7 +166,7 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
         broken.write_bytes(content[: len(content) // 2] if damage == "cut off" else content)
     with (
         pytest.raises(PipelineError, match=rf"damaged: .*{broken.name} \(100 events\)\. Restore"),
-        lake.naming_damage(),
+        lake.naming_damage(lakes.of_days(DAY, DAY)),
     ):
         lake.events().selectExpr("sum(hash(*) & 65535)").collect()
     with pytest.raises(PipelineError, match="is no file of the lake"):
@@ -179,8 +179,34 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
 
 def test_errors_without_damaged_files_are_unchanged(lake):
     append(lake, [("attempt", DAY, 1)])
-    with pytest.raises(lakes.PySparkException), lake.naming_damage():
+    with pytest.raises(lakes.PySparkException), lake.naming_damage("true"):
         lake.events().selectExpr("1 / (attempt - 1)").collect()
+
+
+def test_only_scanned_files_are_read_for_damage(lake, monkeypatch):
+    other = DAY + timedelta(days=1)
+    append(lake, [("attempt", DAY, 1), ("failed", DAY, 1), ("attempt", other, 1)])
+    Path(path_of(lake, "attempt", other).removeprefix("file:")).unlink()
+    read = []
+    is_whole = lakes._is_whole
+    monkeypatch.setattr(lakes, "_is_whole", lambda store, path: read.append(path) or is_whole(store, path))
+    with pytest.raises(lakes.PySparkException), lake.naming_damage(lakes.of_days(DAY, DAY)):
+        lake.events().where(f"day = DATE '{DAY}'").selectExpr("1 / (attempt - 1)").collect()
+    assert sorted(read) == sorted(path_of(lake, kind, DAY) for kind in ("attempt", "failed"))
+
+
+def test_tidy_looks_for_damage_where_it_merges(spark, lake, settings, monkeypatch):
+    append(lake, [("attempt", DAY, 1), ("failed", DAY, 1)])
+    append(lake, [("attempt", DAY, 2)], 2)
+    pair = [file.path for file in lake.files("partition.kind = 'attempt'")]
+    for path in (pair[0], path_of(lake, "failed", DAY)):
+        Path(path.removeprefix("file:")).unlink()
+    read = []
+    is_whole = lakes._is_whole
+    monkeypatch.setattr(lakes, "_is_whole", lambda store, path: read.append(path) or is_whole(store, path))
+    with pytest.raises(PipelineError, match=rf"damaged: {pair[0]} \(1 events\)\. Restore"):
+        tidy.run(spark, settings, [])
+    assert read == pair
 
 
 def test_pseudonyms_are_hmac_under_the_periods_key(spark):
