@@ -225,9 +225,11 @@ def _failures(report: WrittenReport) -> str:
 def _week(report: WrittenReport) -> str:
     rows = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
     cells: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in rows)
-    for row in report.rows["load_weekly"]:
-        place = (row["weekday"], row["hour"])
-        cells[place] = (cells[place] or 0) + row["messages"] / row["days"]
+    messages: dict[tuple[int, int], dict[date, int]] = {}
+    for row in report.rows["load_minutes_daily"]:
+        of_days = messages.setdefault((row["day"].weekday(), row["hour"]), {})
+        of_days[row["day"]] = of_days.get(row["day"], 0) + row["messages"]
+    cells |= {place: sum(of_days.values()) / len(of_days) for place, of_days in messages.items()}
     return heat_map(_WEEKDAYS, _HOURS, cells)
 
 

@@ -104,23 +104,20 @@ def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
     for table in TABLES:
         name = f"{CATALOG}.{SCHEMA}.{table.name}"
         time = _time(table)
-        partitions = f"PARTITIONED BY ({time})" if time else ""
         meaning = table.meaning.replace("'", r"\'")
         lake.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {name} ({_columns(table)}) USING iceberg {partitions}"
+            f"CREATE TABLE IF NOT EXISTS {name} ({_columns(table)}) USING iceberg PARTITIONED BY ({time})"
             f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
         )
         rows = report.rows[table.name]
-        condition = F.lit(True)
-        if time:
-            begin = _begin(report, rows, time)
-            condition = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
+        begin = _begin(report, rows, time)
+        condition = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
         _frame(lake.spark, table, rows).coalesce(1).writeTo(name).overwrite(condition)
 
 
-def _time(table: Table) -> str | None:
-    """Return the column by which a report finds the rows that it replaces; None if it replaces all."""
-    return next((column for column in _TIMES if column in table.keys), None)
+def _time(table: Table) -> str:
+    """Return the column by which a report finds the rows that it replaces."""
+    return next(column for column in _TIMES if column in table.keys)
 
 
 def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
@@ -183,14 +180,10 @@ def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport
     )
     rows = report.rows[table.name]
     time = _time(table)
-    if time is None:
-        connection.execute(sql.SQL("DELETE FROM {}").format(name))
-    else:
-        begin = _begin(report, rows, time)
-        connection.execute(
-            sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
-            [begin, report.last, kept_from],
-        )
+    connection.execute(
+        sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
+        [_begin(report, rows, time), report.last, kept_from],
+    )
     names = sql.SQL(", ").join(map(sql.Identifier, types))
     with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(name, names)) as copy:
         for row in rows:

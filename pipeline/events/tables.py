@@ -213,19 +213,15 @@ def _usage(events: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _week(events: DataFrame, _: int) -> DataFrame:
+def _minutes(events: DataFrame, _: int) -> DataFrame:
     minutes = (
         events.where(_kind("received"))
         .groupBy("day", "queue", F.date_trunc("minute", "time").alias("minute"))
         .agg(F.sum("count").alias("messages"))
     )
     return (
-        minutes.groupBy(F.weekday("minute").alias("weekday"), F.hour("minute").alias("hour"), "queue")
-        .agg(
-            F.sum("messages").alias("messages"),
-            F.count_distinct("day").alias("days"),
-            F.max("messages").alias("busiest_minute"),
-        )
+        minutes.groupBy("day", F.hour("minute").alias("hour"), "queue")
+        .agg(F.sum("messages").alias("messages"), F.max("messages").alias("busiest_minute"))
         .withColumn("people", F.col("messages"))
     )
 
@@ -322,12 +318,12 @@ TABLES: Final = (
         build=_usage,
     ),
     Table(
-        name="load_weekly",
-        meaning="Load by hour of the week (weekday 0 is Monday), over the hours that `load_hourly` shows.",
-        keys={"weekday": "integer", "hour": "integer", "queue": "text"},
-        values={"messages": COUNT, "days": COUNT, "busiest_minute": COUNT},
+        name="load_minutes_daily",
+        meaning="Messages by hour and queue, and those of its busiest minute, over the hours that `load_hourly` shows.",
+        keys={"day": "date", "hour": "integer", "queue": "text"},
+        values={"messages": COUNT, "busiest_minute": COUNT},
         wholes=(),
-        build=_week,
+        build=_minutes,
         of_shown_hours=True,
     ),
     Table(

@@ -3,6 +3,7 @@
 import re
 from datetime import date, timedelta
 from operator import itemgetter
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import psycopg
@@ -65,8 +66,8 @@ def test_every_number_is_that_of_a_plain_count(written, events, database):
     expected = counting.every(events, date(1970, 1, 1))
     secrets = {table.name: secret(table, expected[table.name]) for table in TABLES if table.name in expected}
     hours = [each for each in events if counting.KEYS["load_hourly"](each) not in secrets["load_hourly"]]
-    expected["load_weekly"] = counting.week(hours)
-    assert not secret(TABLES[-2], expected["load_weekly"]), "what is shown adds up to what can be shown"
+    expected["load_minutes_daily"] = counting.minutes(hours)
+    assert not secret(TABLES[-2], expected["load_minutes_daily"]), "what is shown adds up to what can be shown"
     told = hidden = 0
     for table in TABLES:
         if not table.anonymous:
@@ -159,6 +160,46 @@ def test_every_report_counts_whole_periods(spark, exported, dsn, make_settings, 
         for row in stored:
             places = len(table.keys)
             assert expected[row[:places]] == row[places:], (name, row)
+
+
+def test_a_report_of_one_day_keeps_other_days(spark, exported, dsn, make_settings):
+    settings = make_settings(
+        exported.postgres.dsn.get_secret_value(), warehouse=exported.pipeline.warehouse, report_dsn=dsn
+    )
+    names = [table.name for table in TABLES if "day" in table.keys]
+
+    def stored():
+        with psycopg.connect(dsn) as connection:
+            of_postgres = {
+                name: set(connection.execute(f"SELECT * FROM wakupush_reports.{name}").fetchall()) for name in names
+            }
+        of_catalog = {
+            table.name: set(map(tuple, in_catalog(spark, settings, table).collect()))
+            for table in TABLES
+            if table.name in names
+        }
+        return of_postgres, of_catalog
+
+    report.run(spark, settings, FIRST, LAST, ignore)
+    before = stored()
+    assert len({row[0] for row in before[0]["load_minutes_daily"]}) > 1
+    report.run(spark, settings, FIRST, FIRST, ignore)
+    assert stored() == before
+
+
+def test_the_page_averages_hours_of_the_week():
+    days = [date(2026, 11, 2), date(2026, 11, 9), date(2026, 11, 10)]
+    load = [(days[0], "dispatch", 8), (days[0], "query", 2), (days[1], "dispatch", 20), (days[2], "query", 7)]
+    rows = {
+        "load_hourly": [{"day": day, "hour": 3, "kind": "received"} for day in days],
+        "load_minutes_daily": [
+            {"day": day, "hour": 3, "queue": queue, "messages": count, "busiest_minute": 1}
+            for day, queue, count in load
+        ],
+    }
+    text = page._week(page.WrittenReport(first=days[0], last=days[-1], rows=rows, page=Path()))
+    shown = [title for title in re.findall(r"<title>(.*?)</title>", text) if not title.endswith(": 0")]
+    assert shown == ["Monday 03: 15", "Tuesday 03: 7"]
 
 
 @pytest.mark.long

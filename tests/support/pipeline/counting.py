@@ -117,13 +117,12 @@ def usage(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
     return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
-def week(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
-    groups = cells(events, lambda e: (day_of(e).weekday(), hour(e), e.queue) if e.kind == "received" else None)
+def minutes(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(events, lambda e: (day_of(e), hour(e), e.queue) if e.kind == "received" else None)
     rows = {}
     for key, group in groups.items():
-        minutes = cells(group, lambda e: (int(e.time) // 60,))
-        days = {day_of(e) for e in group}
-        rows[key] = (number(group), number(group), len(days), max(map(number, minutes.values())))
+        by_minute = cells(group, lambda e: (int(e.time) // 60,))
+        rows[key] = (number(group), number(group), max(map(number, by_minute.values())))
     return rows
 
 
@@ -140,7 +139,7 @@ def unusual(events: list[Event]) -> list[tuple[Any, ...]]:
 
 
 def every(events: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
-    """Return the rows of every table that may tell of too few, but for `week`: by key, the people and the values."""
+    """Return the rows of every table that may tell of too few, but for `minutes`: by key, the people and the values."""
     simple = {
         name: {group_key: (people(group), number(group)) for group_key, group in cells(events, key).items()}
         for name, key in KEYS.items()

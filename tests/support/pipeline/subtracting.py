@@ -64,7 +64,7 @@ PARTS: dict[str, Callable[[Row], Iterator[tuple[object, ...]]]] = {
 def revealed_counts(report: dict[str, list[Row]]) -> dict[Cell, int]:
     """Return the counts that are hidden in a report, and follow from those that are not, one subtraction after another.
 
-    `load_weekly` is not used: it is made of what is shown.
+    `load_minutes_daily` is not used: it is made of what is shown.
     """
     counts: dict[Cell, int | None] = {}
     sums: dict[tuple[object, ...], dict[str, list[Cell]]] = defaultdict(lambda: defaultdict(list))
