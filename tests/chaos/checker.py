@@ -233,14 +233,13 @@ def check_pushed_once(case: Case) -> Iterator[Violation]:
     for envelopes, _, item in case.notifications():
         reasons = case.doubled(envelopes, item)
         if None in reasons and envelopes[0].id not in case.lost:
-            unknown = [
-                f"{event.failure} at {event.at:.1f} by {event.pid}"
+            story = [(push.at, f"pushed, {push.outcome}") for push in case.pushes[item.delivery_key]]
+            story += [
+                (event.at, f"{event.kind} {event.failure or ''} by {event.pid}")
                 for event in case.history(envelopes, item)
-                if event.kind == "unknown"
             ]
-            detail = (
-                f"delivered {len(reasons) + 1} times, explained: {reasons}, unknown: {', '.join(unknown) or 'none'}"
-            )
+            told = "; ".join(f"{at:.1f} {what}" for at, what in sorted(story))
+            detail = f"delivered {len(reasons) + 1} times, explained: {reasons}: {told}"
             yield Violation(Kind.PUSHED_TWICE, item.delivery_key[:16], detail)
 
 
