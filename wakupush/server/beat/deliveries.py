@@ -48,6 +48,7 @@ def _claim_due_of(app_platform: AppPlatform, beat: Beat) -> int:
     for part in parts:
         _enqueue(beat, part)
     beat.pace.note(app_platform, len(due_deliveries), len(parts), now=now)
+    breaker.note_enqueued(app_platform, len(due_deliveries))
     return len(due_deliveries)
 
 

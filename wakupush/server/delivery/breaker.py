@@ -75,13 +75,15 @@ class Breaker:
         self._clock = clock
         self._views: dict[AppPlatform, tuple[float, _View]] = {}
         self._hung: dict[AppPlatform, float] = {}
+        #: Probes that were enqueued since the breaker was read: workers have yet to take them.
+        self._enqueued: dict[AppPlatform, int] = {}
 
     def is_closed(self, app_platform: AppPlatform) -> bool:
         """Return whether posts may be begun without asking for a probe."""
         return self._view(app_platform).state is BreakerState.CLOSED
 
     def claimable(self, app_platform: AppPlatform, most: int) -> int:
-        """Return how many due deliveries, at most `most`, may be enqueued; this takes nothing.
+        """Return how many due deliveries, at most `most`, may be enqueued; `note_enqueued` takes note of them.
 
         Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old.
         """
@@ -89,7 +91,13 @@ class Breaker:
         metrics.BREAKER_STATE.labels(*app_platform.labels).set(view.state)
         if view.state is BreakerState.CLOSED:
             return most
-        return min(most, PROBES - view.probes) if view.state is BreakerState.PROBING else 0
+        if view.state is BreakerState.OPEN:
+            return 0
+        return max(0, min(most, PROBES - view.probes - self._enqueued.get(app_platform, 0)))
+
+    def note_enqueued(self, app_platform: AppPlatform, deliveries: int) -> None:
+        """Take note of due deliveries that were enqueued: more than the probes would lose their turn."""
+        self._enqueued[app_platform] = self._enqueued.get(app_platform, 0) + deliveries
 
     def is_full(self, app_platform: AppPlatform) -> bool:
         """Return whether some process had no slot for a post of it lately."""
@@ -103,9 +111,9 @@ class Breaker:
 
     def take_probes(self, app_platform: AppPlatform, most: int) -> int | None:
         """Return how many deliveries, at most `most`, may be posted as probes; None if all may, not as probes."""
-        view = self._view(app_platform)
-        if view.state is not BreakerState.PROBING:
-            return None if view.state is BreakerState.CLOSED else 0
+        if self.is_closed(app_platform):
+            return None
+        # Even if it was open when it was read: who enqueued a probe may know better.
         self._forget(app_platform)
         probes = self._store.probe(app_platform, most, most=PROBES, seconds=self._probe_seconds)
         return None if probes is None or probes < 0 else probes
@@ -160,6 +168,7 @@ class Breaker:
         if read is None or now - read >= CACHE_SECONDS:
             view = _seen(self._store.read(app_platform))
             self._views[app_platform] = now, view
+            self._enqueued.pop(app_platform, None)
         return view
 
     def _forget(self, app_platform: AppPlatform) -> None:

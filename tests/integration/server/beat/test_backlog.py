@@ -16,6 +16,7 @@ from wakupush.runtime.settings import Settings
 from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.deliveries import claim_due
 from wakupush.server.beat.pace import Pace
+from wakupush.server.delivery.breaker import CACHE_SECONDS, PROBES, Breaker
 
 #: Notifications in a task of the schedule.
 BATCH = Settings().gorush.batch_size
@@ -135,6 +136,23 @@ def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn,
     assert rows == [(Platform.IOS, 4 * BATCH)]
     tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
     assert tasks == [f"(attempt 2 of 10, {BATCH} ios, after platform_unreachable)"] * 4
+
+
+def test_no_more_is_claimed_than_the_breaker_probes(resources, dsn, redis):
+    fill(dsn, 1000 * BATCH)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("DELETE FROM deliveries WHERE platform = %s", [Platform.IOS])
+    clock = Clock()
+    breaker = Breaker(redis, resources.settings.breaker, 60, clock)
+    beat = replace(resources, breaker=breaker)
+    trip(breaker, ANDROID)
+    assert claim_due(beat) == 0
+    redis.delete("wakupush:breaker:android:open")
+    clock.now = CACHE_SECONDS
+    # No worker takes them: more would be put back, and lose their turn.
+    assert [claim_due(beat) for _ in range(5)] == [PROBES, 0, 0, 0, 0]
+    clock.now = 2 * CACHE_SECONDS
+    assert claim_due(beat) == PROBES
 
 
 def test_the_backlog_of_one_platform_does_not_keep_out_the_other(resources, dsn, redis):

@@ -135,6 +135,26 @@ def test_the_pause_ends_by_itself(make):
     wait_until(lambda: breaker.claimable(APN, 9) == 2, timeout=60, what="the pause is over")
 
 
+def test_no_more_is_enqueued_than_the_probes(make, redis):
+    clock = Clock()
+    beat = make(clock=clock)
+    fail(beat)
+    end_pause(redis)
+    assert beat.claimable(APN, 9) == 2
+    beat.note_enqueued(APN, 2)
+    assert beat.claimable(APN, 9) == 0
+    clock.now = 1.0
+    assert beat.claimable(APN, 9) == 2, "no worker has taken them: they may be lost"
+
+
+def test_a_worker_that_saw_it_open_takes_probes(make, redis):
+    worker = make(clock=Clock())
+    fail(worker)
+    assert worker.take_probes(APN, 9) == 0
+    end_pause(redis)
+    assert worker.take_probes(APN, 9) == 2
+
+
 def test_a_prober_that_dies_holds_nobody_up(make, redis):
     breaker = make(probe_seconds=0.2)
     fail(breaker)
