@@ -1,10 +1,9 @@
-"""The raw calls of libsecp256k1 do what coincurve's own objects do."""
+"""The raw calls of libraries do what their public objects do, which take their place where they are gone."""
 
 import os
 import signal
 from itertools import repeat
 
-import coincurve
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +12,10 @@ from wakupush.model.failures import Failure
 from wakupush.protocol import application, payload, secp256k1
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.hashing import keccak256
+from wakupush.protocol.hashing import keccak256, keccak256_public
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.payload import Payload, Signature
+from wakupush.protocol.secp256k1 import public, raw
 
 secrets = st.integers(1, secp256k1.ORDER - 1).map(lambda number: number.to_bytes(32, "big"))
 digests = st.binary(min_size=32, max_size=32)
@@ -30,44 +30,48 @@ numbers = st.one_of(
 SECRET = bytes(range(1, 33))
 
 
-def coincurve_recovers(digest, signature):
-    try:
-        return coincurve.PublicKey.from_signature_and_message(signature, digest, hasher=None).format()
-    except Exception:  # noqa: BLE001 - it raises bare ones
-        return None
+def test_raw_calls_are_where_they_were():
+    assert secp256k1.parse is raw.parse
+    assert keccak256 is not keccak256_public
+
+
+@given(st.binary(max_size=1000))
+def test_hashes(data):
+    assert keccak256(data) == keccak256_public(data)
 
 
 @given(secrets)
 def test_keys(secret):
-    known, point = coincurve.PrivateKey(secret).public_key, secp256k1.point_of(secret)
-    assert secp256k1.is_secret(secret)
-    for compressed, written in ((True, secp256k1.compressed(point)), (False, secp256k1.uncompressed(point))):
-        assert written == known.format(compressed=compressed)
-        assert secp256k1.uncompressed(secp256k1.parse(written)) == known.format(compressed=False)
+    point, known = raw.point_of(secret), public.point_of(secret)
+    assert raw.is_secret(secret)
+    assert public.is_secret(secret)
+    for written, other in ((raw.compressed, public.compressed), (raw.uncompressed, public.uncompressed)):
+        assert written(point) == other(known)
+        assert raw.uncompressed(raw.parse(written(point))) == public.uncompressed(public.parse(other(known)))
 
 
+@pytest.mark.parametrize("module", [raw, public])
 @pytest.mark.parametrize("number", [0, secp256k1.ORDER, secp256k1.ORDER + 1, 2**256 - 1])
-def test_what_is_no_secret(number):
-    assert not secp256k1.is_secret(number.to_bytes(32, "big"))
-    assert not secp256k1.is_secret(SECRET[:31])
-    assert not secp256k1.is_secret(SECRET + b"\0")
+def test_what_is_no_secret(module, number):
+    assert not module.is_secret(number.to_bytes(32, "big"))
+    assert not module.is_secret(SECRET[:31])
+    assert not module.is_secret(SECRET + b"\0")
 
 
 @given(st.sampled_from([b"\2", b"\3", b"\4", b"\5"]), st.binary(max_size=70))
 def test_what_is_no_point(first, rest):
-    data = first + rest
-    try:
-        known = coincurve.PublicKey(data).format()
-    except ValueError:
-        known = None
-    point = secp256k1.parse(data)
-    assert known == (point and secp256k1.compressed(point))
+    point, known = raw.parse(first + rest), public.parse(first + rest)
+    assert (known and public.compressed(known)) == (point and raw.compressed(point))
 
 
 @given(secrets, secrets)
 def test_shared_keys(ours, theirs):
-    point = coincurve.PrivateKey(theirs).public_key.multiply(ours).format(compressed=False)
-    assert secp256k1.shared_x(secp256k1.point_of(theirs), ours) == point[1:33]
+    assert raw.shared_x(raw.point_of(theirs), ours) == public.shared_x(public.point_of(theirs), ours)
+
+
+@pytest.mark.parametrize("module", [raw, public])
+def test_no_secret_shares_nothing(module):
+    assert module.shared_x(module.point_of(SECRET), bytes(32)) is None
 
 
 class InterruptedByTestError(Exception):
@@ -103,17 +107,18 @@ def test_errors_of_signal_handlers_leave_key_agreement():
 
 @given(secrets, digests)
 def test_signatures(secret, digest):
-    signature = secp256k1.sign(digest, secret)
-    assert signature == coincurve.PrivateKey(secret).sign_recoverable(digest, hasher=None)
-    assert secp256k1.compressed(secp256k1.recover(digest, signature)) == coincurve_recovers(digest, signature)
+    signature = raw.sign(digest, secret)
+    assert signature == public.sign(digest, secret)
+    signer = raw.compressed(raw.recover(digest, signature))
+    assert signer == public.compressed(public.recover(digest, signature)) == raw.compressed(raw.point_of(secret))
     assert secp256k1.is_recoverable(signature)
 
 
 @given(numbers, numbers, st.integers(0, 255), digests)
 def test_signatures_of_strangers(r, s, v, digest):
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
-    point = secp256k1.recover(digest, signature)
-    assert coincurve_recovers(digest, signature) == (point and secp256k1.compressed(point))
+    point, known = raw.recover(digest, signature), public.recover(digest, signature)
+    assert (known and public.compressed(known)) == (point and raw.compressed(point))
     assert secp256k1.is_recoverable(signature) == (point is not None)
 
 
@@ -121,7 +126,7 @@ def test_signatures_of_strangers(r, s, v, digest):
 def test_signatures_of_any_length(signature, digest):
     if len(signature) != secp256k1.SIGNATURE_BYTES:
         assert not secp256k1.is_recoverable(signature)
-        assert secp256k1.recover(digest, signature) is None
+        assert raw.recover(digest, signature) is public.recover(digest, signature) is None
 
 
 def without_signer(digest):

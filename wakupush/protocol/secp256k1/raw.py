@@ -1,4 +1,4 @@
-"""The operations of secp256k1, by raw calls of libsecp256k1 through coincurve's bindings.
+"""secp256k1 by raw calls of libsecp256k1 through coincurve's private bindings.
 
 coincurve's own objects compute each value several times: a new key costs them four multiplications, where one is
 needed. The tests compare these calls with those objects.
@@ -6,21 +6,21 @@ needed. The tests compare these calls with those objects.
 
 import threading
 from types import TracebackType
-from typing import Any, Final, NewType
+from typing import Any, Final
 
 from coincurve._libsecp256k1 import ffi, lib
 from coincurve.context import GLOBAL_CONTEXT
 
-#: A parsed public key, as libsecp256k1 has it.
-Point = NewType("Point", object)
-
-COMPRESSED_BYTES, UNCOMPRESSED_BYTES, PRIVATE_BYTES, SIGNATURE_BYTES = 33, 65, 32, 65
-#: Order of the group, and prime of the field.
-ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-PRIME: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEFFFFFC2F
+from wakupush.protocol.secp256k1.constants import (
+    COMPRESSED_BYTES,
+    PRIVATE_BYTES,
+    RECOVERY_IDS,
+    SIGNATURE_BYTES,
+    UNCOMPRESSED_BYTES,
+    Point,
+)
 
 _CTX: Final = GLOBAL_CONTEXT.ctx
-_RECOVERY_IDS: Final = range(4)
 # Names of C types are parsed once.
 _POINT, _SIGNATURE, _INT, _SIZE, _X, _RS, _SHORT, _LONG = map(
     ffi.typeof,
@@ -91,24 +91,12 @@ def sign(digest: bytes, secret: bytes) -> bytes:
 
 def recover(digest: bytes, signature: bytes) -> Point | None:
     """Return the key that signed a digest (32 bytes) with r | s | v (65 bytes, v 0 to 3); None if no key did."""
-    if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
+    if len(signature) != SIGNATURE_BYTES or signature[64] not in RECOVERY_IDS:
         return None
     native_signature, point = ffi.new(_SIGNATURE), ffi.new(_POINT)
     if not lib.secp256k1_ecdsa_recoverable_signature_parse_compact(_CTX, native_signature, signature, signature[64]):
         return None
     return Point(point) if lib.secp256k1_ecdsa_recover(_CTX, point, native_signature, digest) else None
-
-
-def is_recoverable(signature: bytes) -> bool:
-    """Return whether `recover` finds a key by this signature (65 bytes), at a tenth of its cost.
-
-    There is one exception: a signer can make a signature whose key would be the point at infinity. Nobody else can.
-    """
-    if len(signature) != SIGNATURE_BYTES or signature[64] not in _RECOVERY_IDS:
-        return False
-    r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big")
-    x = r if signature[64] < 2 else r + ORDER  # noqa: PLR2004 - bit 1: X was beyond the order
-    return 0 < r < ORDER and 0 < s < ORDER and x < PRIME and parse(b"\2" + x.to_bytes(32, "big")) is not None
 
 
 def _serialise(point: Point, kind: Any, length: int, flags: int) -> bytes:
