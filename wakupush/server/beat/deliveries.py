@@ -29,7 +29,10 @@ def claim_due(beat: Beat) -> int:
     """
     with beat.pool.connection() as connection:
         app_platforms = due.app_platforms(connection)
-    beat.pace.look(beat.redis.llen(DISPATCH.name))
+    waiting = beat.redis.llen(DISPATCH.name)
+    beat.pace.look(waiting)
+    if not waiting:
+        beat.breaker.note_taken()
     enqueued = _end_expired(beat)
     return enqueued + sum(_claim_due_of(one, beat) for one in random.sample(app_platforms, len(app_platforms)))
 

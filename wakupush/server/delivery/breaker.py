@@ -75,8 +75,8 @@ class Breaker:
         self._clock = clock
         self._views: dict[AppPlatform, tuple[float, _View]] = {}
         self._hung: dict[AppPlatform, float] = {}
-        #: Probes that were enqueued since the breaker was read: workers have yet to take them.
-        self._enqueued: dict[AppPlatform, int] = {}
+        #: Deliveries that were enqueued as probes and, as far as is known, not taken; and since when.
+        self._enqueued: dict[AppPlatform, tuple[float, int]] = {}
 
     def is_closed(self, app_platform: AppPlatform) -> bool:
         """Return whether posts may be begun without asking for a probe."""
@@ -85,19 +85,30 @@ class Breaker:
     def claimable(self, app_platform: AppPlatform, most: int) -> int:
         """Return how many due deliveries, at most `most`, may be enqueued; `note_enqueued` takes note of them.
 
-        Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old.
+        Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old. It reads the
+        breaker anew unless it was closed, to see at once that it is.
         """
+        if not self.is_closed(app_platform):
+            self._forget(app_platform)
         view = self._view(app_platform)
         metrics.BREAKER_STATE.labels(*app_platform.labels).set(view.state)
         if view.state is BreakerState.CLOSED:
             return most
         if view.state is BreakerState.OPEN:
             return 0
-        return max(0, min(most, PROBES - view.probes - self._enqueued.get(app_platform, 0)))
+        since, enqueued = self._enqueued.get(app_platform, (-math.inf, 0))
+        if self._clock() - since >= CACHE_SECONDS:
+            enqueued = 0
+        return max(0, min(most, PROBES - view.probes - enqueued))
 
     def note_enqueued(self, app_platform: AppPlatform, deliveries: int) -> None:
-        """Take note of due deliveries that were enqueued: more than the probes would lose their turn."""
-        self._enqueued[app_platform] = self._enqueued.get(app_platform, 0) + deliveries
+        """Take note of due deliveries that were enqueued: more than the probes would be put back, and lose their turn."""
+        if not self.is_closed(app_platform):
+            self._enqueued[app_platform] = self._clock(), deliveries
+
+    def note_taken(self) -> None:
+        """Take note that workers have taken all that was enqueued."""
+        self._enqueued.clear()
 
     def is_full(self, app_platform: AppPlatform) -> bool:
         """Return whether some process had no slot for a post of it lately."""
@@ -168,7 +179,6 @@ class Breaker:
         if read is None or now - read >= CACHE_SECONDS:
             view = _seen(self._store.read(app_platform))
             self._views[app_platform] = now, view
-            self._enqueued.pop(app_platform, None)
         return view
 
     def _forget(self, app_platform: AppPlatform) -> None:

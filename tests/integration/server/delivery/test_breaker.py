@@ -143,8 +143,13 @@ def test_no_more_is_enqueued_than_the_probes(make, redis):
     assert beat.claimable(APN, 9) == 2
     beat.note_enqueued(APN, 2)
     assert beat.claimable(APN, 9) == 0
+    beat.note_taken()
+    assert beat.claimable(APN, 9) == 2, "they were over at once"
+    beat.note_enqueued(APN, 2)
     clock.now = 1.0
     assert beat.claimable(APN, 9) == 2, "no worker has taken them: they may be lost"
+    make().note(APN, WORKS, probe=True)
+    assert beat.claimable(APN, 9) == 9, "it sees at once that it is closed"
 
 
 def test_a_worker_that_saw_it_open_takes_probes(make, redis):
