@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check package chart release-notes check-workflows attack lock audit sbom images setup-images proto clean setup-pgbouncer
+.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo docs docs-version test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check package chart release-notes check-workflows attack lock audit sbom images setup-images proto clean setup-pgbouncer
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -89,6 +89,18 @@ monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitor
 tables: setup ## Write the tables of the documents anew, out of the code
 	PYTHONPATH=tests $(VENV)/bin/python tests/unit/docs/test_documents.py
 
+.tools/site/.installed: requirements/docs.lock
+	$(PYTHON) -m venv .tools/site
+	.tools/site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.lock
+	@touch $@
+
+docs: .tools/site/.installed deploy/site/node_modules/.package-lock.json ## Build the documents as a site into dist/site (needs Node.js); no link may be dead
+	NO_MKDOCS_2_WARNING=1 .tools/site/bin/mkdocs build --strict --config-file deploy/site/mkdocs.yml
+
+docs-version: .tools/site/.installed deploy/site/node_modules/.package-lock.json ## Commit the documents as those of VERSION= to the branch gh-pages
+	PATH=.tools/site/bin:$$PATH NO_MKDOCS_2_WARNING=1 mike deploy --config-file deploy/site/mkdocs.yml --update-aliases --alias-type redirect $(VERSION) latest
+	PATH=.tools/site/bin:$$PATH mike set-default --config-file deploy/site/mkdocs.yml latest
+
 demo: setup ## Run the whole server on embedded parts, send it messages, and show what happens
 	@$(VENV)/bin/wakupush demo
 
@@ -168,7 +180,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 		pyproject.toml --all-extras --group test -o requirements/dev.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		-c requirements/dev.lock pyproject.toml --extra server --extra otel -o requirements/runtime.lock
-	for name in build flower pipeline; do \
+	for name in build docs flower pipeline; do \
 		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 			-c requirements/dev.lock requirements/$$name.in -o requirements/$$name.lock; \
 	done

@@ -54,6 +54,23 @@ def settings_table() -> Iterator[Row]:
             yield _variable(name), _default(field), meanings[name]
 
 
+#: What nearly every operator sets, or is asked about; in the order of the page.
+BASIC = (
+    *("PUBLIC_KEY", "IDENTITY_KEY_FILE", "WAKU__URL", "WAKU__SHARDS", "RECONCILE__STORES", "RECONCILE__STORE_PEERS"),
+    *("REDIS__URL", "REDIS__SENTINELS", "POSTGRES__DSN", "POSTGRES__DIRECT_DSN", "POSTGRES__POOL_SIZE"),
+    *("GORUSH__URL", "GORUSH__DIALECT", "GORUSH__FEEDBACK_SECRET", "GORUSH__CONCURRENCY", "APPS__NAME__TOPICS"),
+    *("DELIVERY__MAX_ATTEMPTS", "DELIVERY__MESSAGE_TIME_TO_LIVE", "LIMITS__FIRST_REGISTRATIONS_PER_HOUR"),
+    *("RETENTION__EVENTS", "LOG_FORMAT", "LOG_LEVEL", "HTTP_HOST", "HTTP_PORT", "TRACING__ENDPOINT"),
+)
+
+
+def basic_settings_table() -> Iterator[Row]:
+    head, *rows = settings_table()
+    yield head
+    by_variable = {row[0]: row for row in rows}
+    yield from (by_variable[f"`WAKUPUSH_{name}`"] for name in BASIC)
+
+
 def profiles_table() -> Iterator[Row]:
     yield "field", "values, default", "meaning"
     for name, field in profiles.ContentTable.model_fields.items():
@@ -138,6 +155,7 @@ TABLES = {
     schedule_table: REFERENCE / "queues.md",
     profiles_table: ROOT / "docs" / "operating" / "profiles.md",
     settings_table: REFERENCE / "settings.md",
+    basic_settings_table: REFERENCE / "basic-settings.md",
 }
 
 
