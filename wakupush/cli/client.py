@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -88,6 +88,14 @@ class _Common:
     as_json: bool
 
 
+def _note_json(context: typer.Context, value: bool) -> bool:
+    if value:
+        context.obj = replace(context.obj, as_json=True)
+    return value
+
+
+#: Of every command, though it also stands before the command.
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs.", callback=_note_json)]
 Seconds = Annotated[float, typer.Option("--wait", help="Seconds to wait for answers.", min=0.1)]
 Users = Annotated[list[str], typer.Argument(help="Public keys, 0x04… or compressed.", metavar="USER…")]
 
@@ -148,7 +156,12 @@ def common(
 
 
 @app.command()
-def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Where the private key goes.")]) -> None:
+def keygen(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="Where the private key goes.")],
+    *,
+    _as_json: AsJson = False,
+) -> None:
     """Make a chat key and print its public key."""
     from wakupush.runtime import keyfile
 
@@ -161,7 +174,7 @@ def keygen(context: typer.Context, file: Annotated[Path, typer.Argument(help="Wh
 
 
 @app.command()
-def whoami(context: typer.Context) -> None:
+def whoami(context: typer.Context, *, _as_json: AsJson = False) -> None:
     """Show the user's public key, the registered public key, and the installation id."""
 
     async def work(session: _Session) -> Exit:
@@ -198,6 +211,7 @@ def register(
         bool | None, typer.Option("--block-mentions/--allow-mentions", help="Whether mentions notify at all.")
     ] = None,
     wait: Seconds = 15.0,
+    _as_json: AsJson = False,
 ) -> None:
     """Register with exactly these servers, wait for their answers, and advertise.
 
@@ -233,7 +247,7 @@ def register(
 
 
 @app.command()
-def status(context: typer.Context) -> None:
+def status(context: typer.Context, *, _as_json: AsJson = False) -> None:
     """Show the state of the registration at each server, without asking the servers."""
 
     async def work(session: _Session) -> Exit:
@@ -247,7 +261,7 @@ def status(context: typer.Context) -> None:
 
 
 @app.command()
-def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
+def unregister(context: typer.Context, *, wait: Seconds = 15.0, _as_json: AsJson = False) -> None:
     """Unregister everywhere, as on logout."""
 
     async def work(session: _Session) -> Exit:
@@ -261,7 +275,7 @@ def unregister(context: typer.Context, wait: Seconds = 15.0) -> None:
 
 
 @app.command()
-def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
+def advertise(context: typer.Context, *, wait: Seconds = 15.0, _as_json: AsJson = False) -> None:
     """Advertise the servers on the contact code topic."""
 
     async def work(session: _Session) -> Exit:
@@ -280,7 +294,11 @@ def advertise(context: typer.Context, wait: Seconds = 15.0) -> None:
 
 @app.command()
 def discover(
-    context: typer.Context, user: Annotated[str, typer.Argument(help="Public key.")], wait: Seconds = 15.0
+    context: typer.Context,
+    user: Annotated[str, typer.Argument(help="Public key.")],
+    *,
+    wait: Seconds = 15.0,
+    _as_json: AsJson = False,
 ) -> None:
     """Listen to a user's contact code topic until the user advertises a way to notify."""
     [key] = _keys([user])
@@ -297,7 +315,7 @@ def discover(
 
 
 @app.command()
-def query(context: typer.Context, users: Users, wait: Seconds = 4.0) -> None:
+def query(context: typer.Context, users: Users, *, wait: Seconds = 4.0, _as_json: AsJson = False) -> None:
     """Ask servers how to notify users, each query under its own key."""
     keys = _keys(users)
 
@@ -326,6 +344,7 @@ def send(
     kind: Annotated[NotificationKind, typer.Option(help="What the notification is about.")] = NotificationKind.MESSAGE,
     text: Annotated[str, typer.Option(help="Text that goes with the push, encrypted to the user.")] = "",
     message_id: Annotated[str, typer.Option(help="64 hex digits; random by default.")] = "",
+    _as_json: AsJson = False,
 ) -> None:
     """Ask for a push to the devices of users, each request under its own key."""
     from wakupush.client.drivers.notifying import Recipient
@@ -376,7 +395,7 @@ def send(
 
 
 @app.command("test-push")
-def push_to_self(context: typer.Context) -> None:
+def push_to_self(context: typer.Context, *, _as_json: AsJson = False) -> None:
     """Ask for a push to this user's own device, the whole way, and say which part does not answer.
 
     Register first. The exit codes are those of `send`.
@@ -414,6 +433,8 @@ def listen(
     context: typer.Context,
     users: Annotated[list[str] | None, typer.Argument(help="Users to follow.", metavar="[USER…]")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.", min=0.1)] = None,
+    *,
+    _as_json: AsJson = False,
 ) -> None:
     """Stay registered and advertised, follow users, and print events, until Ctrl-C."""
     keys = _keys(users or ())

@@ -69,7 +69,8 @@ class Client:
         now: the clock, in seconds since the epoch.
 
     Raises:
-        ValueError: `config` asks for anonymous mode, and the account was first used without it.
+        ValueError: the account belongs to another key; or `config` asks for anonymous mode, and the account was first
+            used without it.
         UnreadableError: what is stored cannot be read.
     """
 
@@ -87,7 +88,12 @@ class Client:
     ) -> None:
         config = config or Config()
         self._storage = storage
-        self._settings = storage.get(SETTINGS, "") or self._first_settings(config)
+        self._settings = storage.get(SETTINGS, "") or self._first_settings(key.public_key, config)
+        if self._settings.user is None:
+            self._settings = replace(self._settings, user=key.public_key)
+            storage.put(SETTINGS, "", self._settings)
+        if self._settings.user != key.public_key:
+            raise ValueError("this account belongs to another chat key, and its servers know that one")
         secret = self._settings.push_key
         self.account = Account.of(key, self._settings.installation_id, PrivateKey(secret) if secret else None)
         if config.anonymous and not self.account.is_anonymous:
@@ -368,10 +374,10 @@ class Client:
             else:
                 self._enroller.note_checked()
 
-    def _first_settings(self, config: Config) -> ClientSettings:
+    def _first_settings(self, user: PublicKey, config: Config) -> ClientSettings:
         """Return the settings that are decided when an account is first used, and store them."""
         push_key = PrivateKey.generate().secret if config.anonymous else b""
-        settings = ClientSettings(installation_id=Account.new_installation_id(), push_key=push_key)
+        settings = ClientSettings(installation_id=Account.new_installation_id(), user=user, push_key=push_key)
         self._storage.put(SETTINGS, "", settings)
         return settings
 

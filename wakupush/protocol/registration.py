@@ -116,7 +116,7 @@ def check(
     _refuse(_access_faults(message))
     if not is_granted(message.grant, client, server, message.access_token):
         raise Refused(Failure.GRANT_INVALID)
-    _refuse(_device_faults(message, limits))
+    _refuse(device_faults(message, limits))
     return of(message)
 
 
@@ -140,7 +140,7 @@ def faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Fa
     yield from _access_faults(message)
     if len(message.grant) != GRANT_BYTES:
         yield Failure.GRANT_INVALID
-    yield from _device_faults(message, limits)
+    yield from device_faults(message, limits)
 
 
 def of(message: PushNotificationRegistration) -> Registration:
@@ -222,7 +222,8 @@ def _access_faults(message: PushNotificationRegistration) -> Iterator[Failure]:
         yield Failure.ACCESS_TOKEN_INVALID
 
 
-def _device_faults(message: PushNotificationRegistration, limits: Limits) -> Iterator[Failure]:
+def device_faults(message: PushNotificationRegistration, limits: Limits = LIMITS) -> Iterator[Failure]:
+    """Yield what a server finds wrong with the device of a registration, and with its size."""
     if not message.device_token or "\0" in message.device_token:
         yield Failure.DEVICE_TOKEN_INVALID
     token_type = int(message.token_type)

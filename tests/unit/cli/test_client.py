@@ -145,6 +145,12 @@ USER = str(PrivateKey.generate().public_key)
             ["register", "--server", USER, "--device-token", "t", "--block-user", "x"],
             "--block-user x…: a key is written in hex digits",
         ),
+        (
+            ["register", "--server", USER, "--platform", "apn", "--apn-topic", "app", "--device-token", "a b"],
+            "there is no device token, or it has characters that no token has",
+        ),
+        (["register", "--server", USER, "--platform", "apn", "--device-token", "t"], "needs an APN topic"),
+        (["register", "--server", USER, "--device-token", "t" * 9999], "the device token or the APN topic is too long"),
     ],
 )
 def test_what_is_wrong_is_named(key_file, arguments, text):
@@ -163,6 +169,12 @@ def test_down_node_is_reported_once_without_password(key_file, arguments, monkey
     assert result.stderr == (
         "wakupush: the node at http://127.0.0.1:1 did not do its part: it cannot be reached; see --node\n"
     )
+
+
+@pytest.mark.parametrize("arguments", [["--json", "whoami"], ["whoami", "--json"]])
+def test_json_is_asked_for_before_or_after_the_command(key_file, arguments):
+    result = run("--key", key_file, *arguments)
+    assert [*json.loads(result.stdout)[0]] == ["public_key", "push_key", "installation_id"]
 
 
 def test_nothing_is_said_to_be_nothing(key_file):

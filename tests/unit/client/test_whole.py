@@ -12,7 +12,7 @@ from support.client_network import FRIEND, SERVER, STRANGER, eventually, request
 from wakupush.client.client import Client
 from wakupush.client.config import Config
 from wakupush.client.drivers import enrolling
-from wakupush.client.drivers.storage import InUseError, SqliteFile
+from wakupush.client.drivers.storage import SETTINGS, InUseError, SqliteFile
 from wakupush.client.events import Unsent
 from wakupush.client.rules.advertising import SETTLE_SECONDS, advertisement
 from wakupush.client.rules.registering import Device, RegistrarState
@@ -41,6 +41,18 @@ def test_known_account_cannot_become_anonymous(network, storage):
     Client(key, network, storage)
     with pytest.raises(ValueError, match="without anonymous mode"):
         Client(key, network, storage, Config(anonymous=True))
+
+
+def test_an_account_of_another_key_is_refused(network, storage):
+    key = PrivateKey.generate()
+    first = Client(key, network, storage).account
+    with pytest.raises(ValueError, match="another chat key"):
+        Client(PrivateKey.generate(), network, storage)
+    # An earlier version did not note the key.
+    storage.put(SETTINGS, "", replace(storage.get(SETTINGS, ""), user=None))
+    assert Client(key, network, storage).account == first
+    with pytest.raises(ValueError, match="another chat key"):
+        Client(PrivateKey.generate(), network, storage)
 
 
 def test_an_anonymous_account_stays_so(network, storage):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote
 
-from wakupush.client.documents import DocumentKind, Hex, document
+from wakupush.client.documents import DocumentKind, Hex, Key, document
 from wakupush.client.rules.acquaintances import Acquaintance
 from wakupush.client.rules.registering import RegistrarState
 
@@ -25,6 +25,8 @@ class ClientSettings:
     """The switches and the identity of this installation."""
 
     installation_id: str = ""
+    #: The chat key that the account belongs to; None in accounts of earlier versions.
+    user: Key | None = None
     #: In anonymous mode: the private key that registers, 32 bytes; else empty.
     push_key: Hex = field(repr=False, default=b"")
     #: Whether servers may be asked for pushes to others.

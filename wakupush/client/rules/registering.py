@@ -6,17 +6,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
+from typing import Final
 
 from wakupush.client.documents import AnswerName, Hex, Key, document
 from wakupush.client.rules.backoff import Backoff
-from wakupush.model.failures import Answer
+from wakupush.model.failures import Answer, Failure
 from wakupush.model.platforms import TokenType
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.query import Info
-from wakupush.protocol.registration import RegistrationResponse, request_id, seal_registration
+from wakupush.protocol.registration import RegistrationResponse, device_faults, request_id, seal_registration
 from wakupush.protocol.sealing import seal
 
 #: Greatest version of a registration.
@@ -33,6 +34,13 @@ CHECK_SECONDS = 86_400.0
 REPAIR_BACKOFF = Backoff(first=60.0, most=BACKOFF.most)
 
 
+_DEVICE_FAULTS: Final = {
+    Failure.DEVICE_TOKEN_INVALID: "there is no device token, or it has characters that no token has",
+    Failure.APN_TOPIC_INVALID: "a device of APNs needs an APN topic: the bundle id of the app",
+    Failure.REGISTRATION_TOO_LARGE: "the device token or the APN topic is too long",
+}
+
+
 @document
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
@@ -44,10 +52,18 @@ class Device:
     apn_topic: str = ""
 
     def __post_init__(self) -> None:
-        if not self.device_token:
-            raise ValueError("there is no device token")
-        if self.token_type is TokenType.APN and not self.apn_topic:
-            raise ValueError("a device of APNs needs an APN topic")
+        """Check what a server would refuse without naming the field.
+
+        Raises:
+            ValueError: the text says what is wrong, and quotes nothing.
+        """
+        message = PushNotificationRegistration(
+            token_type=PushNotificationRegistration.TokenType.ValueType(self.token_type),
+            device_token=self.device_token,
+            apn_topic=self.apn_topic,
+        )
+        if fault := next(device_faults(message), None):
+            raise ValueError(_DEVICE_FAULTS[fault])
 
 
 @document
