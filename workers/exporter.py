@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from wakupush.model.roles import STATEMENT_SECONDS, Role
-from wakupush.postgres.backlog import count_deliveries
+from wakupush.postgres.backlog import count_deliveries, export_backlog
+from wakupush.postgres.maintenance import EVENTS
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
 from wakupush.runtime import metrics, probes
@@ -87,6 +88,10 @@ class BacklogCollector(Collector):
             set_timeouts(connection, self._postgres)
             end_if_outdated(connection)
             backlogs = count_deliveries(connection, self._app_platforms)
+            export = export_backlog(connection)
+        if export is not None:
+            metrics.EXPORT_LAG_SECONDS.labels(EVENTS).set(export.seconds)
+            metrics.EXPORT_LAG_ROWS.labels(EVENTS).set(export.rows)
         for deliveries in backlogs:
             labels = deliveries.app_platform.labels
             metrics.DELIVERIES_PENDING.labels(*labels).set(deliveries.pending)

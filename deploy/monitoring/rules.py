@@ -371,12 +371,17 @@ ALERTS = (
     # The pipeline.
     Alert(
         "WakupushExportStopped",
-        # Of kube-state-metrics; a job that never succeeded has no time of its last success.
-        'time() - max by (namespace, cronjob) (kube_cronjob_status_last_successful_time{cronjob=~".*wakupush.*-export"}'
-        ' or kube_cronjob_created{cronjob=~".*wakupush.*-export"}) > 86400',
+        "max by (namespace) (wakupush_export_lag_seconds) > 172800",
         "15m",
         WARNING,
-        "{{ $labels.cronjob }} has exported no events for {{ $value | humanizeDuration }}; retention deletes them.",
+        "Events of the last {{ $value | humanizeDuration }} are not exported; retention deletes them after 14 days.",
+    ),
+    Alert(
+        "WakupushEventsLost",
+        "sum by (namespace) (increase(wakupush_event_days_lost_total[1d])) > 0",
+        "0m",
+        WARNING,
+        "Retention dropped events before the export took them: reports lack a day.",
     ),
     # Messages and answers.
     Alert(

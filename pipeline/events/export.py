@@ -84,6 +84,8 @@ def _take_over(
     mark = exporting.mark(connection)
     _check_source(connection, state, mark)
     begin = state.mark.transaction if state.mark else 0
+    # Before the first event is taken over, too: retention waits. And a run may have ended before it could tell.
+    exporting.note_exported(connection, max(0, begin - 1))
     options = jdbc_options(connection)
     total = exporting.count(connection, begin, mark.transaction)
     event_count = steps = 0
@@ -110,6 +112,7 @@ def _take_over(
             last_event=exporting.last_event(connection, end - 1),
         )
         rows, state = _append(lake, events, state, new_mark, extent.rows)
+        exporting.note_exported(connection, end - 1)
         begin = end
         event_count += rows
         steps += 1

@@ -109,6 +109,9 @@ def _facts(status: Status) -> dict[str, object]:
             {**_labels(one.app_platform), "died_day": one.deaths.day, "brake": one.is_stopped} for one in status.tokens
         ],
         "quarantined": status.quarantined,
+        "export": None
+        if status.export is None
+        else {"behind_seconds": round(status.export.seconds, 1), "rows": status.export.rows},
         "stores": [
             {
                 "store": watermark.track.store,

@@ -17,7 +17,7 @@ from wakupush.operate.breakers import BreakerStatus
 from wakupush.operate.tokens import TokenStatus
 from wakupush.postgres import backlog as deliveries
 from wakupush.postgres import dead_letters, quarantine, reconciliation
-from wakupush.postgres.backlog import DeliveryBacklog
+from wakupush.postgres.backlog import DeliveryBacklog, ExportBacklog
 from wakupush.postgres.reconciliation import Watermark
 from wakupush.redis import backlog as queues
 from wakupush.redis import left_out, presence, watched
@@ -38,6 +38,8 @@ PATIENCE: Final = 3.0
 MOST_WAIT: Final = 60.0
 #: Seconds by which a walk of a Store may be behind.
 MOST_LAG: Final = 600.0
+#: Seconds by which the export of events may be behind: it runs once a day at least.
+MOST_EXPORT_LAG: Final = 2 * 86_400.0
 #: Processes without which messages are not handled.
 NEEDED: Final = ("ingest live", "ingest reconcile", "beat", *(f"worker {name}" for name in QUEUES))
 
@@ -70,6 +72,8 @@ class Status:
     quarantined: int | None = None
     tokens: Sequence[TokenStatus] = ()
     watermarks: Sequence[Watermark] = ()
+    #: None if nothing exports events.
+    export: ExportBacklog | None = None
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def problems(self) -> list[str]:
@@ -78,7 +82,7 @@ class Status:
 
     def server_problems(self) -> list[str]:
         """Return what is wrong with our own processes and what waits for them, each with what to do."""
-        finders = (_of_processes, _of_queues, _of_deliveries, _of_messages)
+        finders = (_of_processes, _of_queues, _of_deliveries, _of_messages, _of_events)
         return [problem for find in finders for problem in find(self)]
 
 
@@ -141,6 +145,7 @@ def _postgres(settings: Settings) -> Mapping[str, Any]:
             "dead_letters": dead_letters.counts(connection),
             "quarantined": quarantine.count(connection, QuarantineSelection()),
             "tokens": tokens.statuses(connection, settings.tokens),
+            "export": deliveries.export_backlog(connection),
             # The walks over recent messages have the names of queues.
             "watermarks": [
                 watermark
@@ -222,3 +227,9 @@ def _of_messages(status: Status) -> Iterator[str]:
                 f"reconcile is {lag:.0f} s behind in the Store {track.store} on {track.pubsub_topic} ({track.walk}):"
                 " messages that live ingest missed wait there"
             )
+
+
+def _of_events(status: Status) -> Iterator[str]:
+    if status.export is not None and status.export.seconds > MOST_EXPORT_LAG:
+        days = status.export.seconds / 86_400
+        yield f"`wakupush pipeline export` is {days:.1f} days behind: see its log; what it does not take is dropped"

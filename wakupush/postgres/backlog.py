@@ -1,4 +1,4 @@
-"""How many deliveries wait, read at a bounded cost."""
+"""How many deliveries wait, and how many events wait for the export, read at a bounded cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from wakupush.postgres.named_sql import load
 
 _SQL = load("backlog")
 
-#: The most rows of an app and platform to count; if there are more, this is the figure.
+#: The most rows to count of an app and platform, and of events; if there are more, this is the figure.
 MOST: Final = 100_000
 
 
@@ -28,6 +28,22 @@ class DeliveryBacklog:
     due_age: float
     #: Under a lease: being posted, or left behind by a worker that died.
     posting: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportBacklog:
+    """The events that the lake is still to get."""
+
+    #: Since the first of them; 0 if there is none.
+    seconds: float
+    #: `MOST` if there are more.
+    rows: int
+
+
+def export_backlog(connection: Connection) -> ExportBacklog | None:
+    """Return what the export has yet to take; None if nothing exports."""
+    row = connection.execute(_SQL["export"], {"most": MOST}).fetchone()
+    return None if row is None else ExportBacklog(max(0.0, row[0]), row[1])
 
 
 def count_deliveries(connection: Connection, app_platforms: Sequence[AppPlatform]) -> list[DeliveryBacklog]:

@@ -84,6 +84,11 @@ def last_event(connection: Connection, transaction: int) -> float | None:
     return row[0].timestamp() if row and row[0] else None
 
 
+def note_exported(connection: Connection, transaction: int) -> None:
+    """Let retention know the last transaction whose events the lake has; in autocommit mode it knows at once."""
+    connection.execute(_SQL["note_exported"], {"transaction": transaction})
+
+
 def has_others_than(connection: Connection, worker: str) -> bool:
     """Return whether there are events of other workers than one."""
     row = connection.execute(_SQL["others_than"], {"worker": worker}).fetchone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
@@ -39,6 +40,8 @@ class RetentionRule:
     name: str
     #: Seconds.
     keep: float
+    #: The same for events that an export has yet to take.
+    keep_missing: float = 0.0
 
 
 def create_partitions(connection: Connection, today: date) -> None:
@@ -116,10 +119,7 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
         LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
     """
     count = 0
-    for (name,) in connection.execute(_SQL["partitions"], {"table": table}).fetchall():
-        day = name.removeprefix(f"{table}_")
-        if not day.isdigit():
-            continue
+    for day in _days(connection, table):
         with connection.transaction():
             wait_shortly_for_locks(connection)
             row = connection.execute(_SQL["drop_partition"], {"table": table, "day": day, "keep": keep}).fetchone()
@@ -127,9 +127,47 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
     return count
 
 
+def _days(connection: Connection, table: str) -> list[str]:
+    """Return the days of the partitions of a table, as their names have them, the oldest first."""
+    names = connection.execute(_SQL["partitions"], {"table": table}).fetchall()
+    return [day for (name,) in names if (day := name.removeprefix(f"{table}_")).isdigit()]
+
+
+def export_is_known(connection: Connection) -> bool:
+    """Return whether an export takes the events into a lake."""
+    row = connection.execute(_SQL["export_is_known"]).fetchone()
+    return bool(row and row[0])
+
+
+def drop_events(connection: Connection, keep: float, keep_missing: float, most_bytes: int) -> Counter[str]:
+    """Drop days of events that are past their time, the oldest first; count the days ``dropped`` and ``lost``.
+
+    Args:
+        connection: in autocommit mode; each drop is a transaction of its own.
+        keep: seconds for which events are kept that the lake has, or all if there is no export.
+        keep_missing: seconds for which events are kept that the lake is still to get; then they are lost to it.
+        most_bytes: of all events with their indexes. Above that, `keep` holds for all.
+
+    Raises:
+        LockNotAvailable: another transaction uses the tables for longer than `LOCK_SECONDS`.
+    """
+    outcomes: Counter[str] = Counter()
+    for day in _days(connection, EVENTS):
+        row = connection.execute(_SQL["event_bytes"]).fetchone()
+        is_too_much = row is not None and row[0] > most_bytes
+        values = {"day": day, "keep": keep, "keep_missing": keep if is_too_much else keep_missing}
+        with connection.transaction():
+            wait_shortly_for_locks(connection)
+            row = connection.execute(_SQL["drop_events"], values).fetchone()
+        if row is not None and row[0] != "kept":
+            outcomes[row[0]] += 1
+    return outcomes
+
+
 def delete(connection: Connection, rule: RetentionRule) -> int:
     """Delete rows that a rule no longer keeps, at most `CHUNK_ROWS`; return how many."""
-    return connection.execute(_SQL[rule.name], {"keep": rule.keep, "most": CHUNK_ROWS}).rowcount
+    values = {"keep": rule.keep, "keep_missing": rule.keep_missing, "most": CHUNK_ROWS}
+    return connection.execute(_SQL[rule.name], values).rowcount
 
 
 def sort(connection: Connection, table: str, start: bytes) -> bytes | None:

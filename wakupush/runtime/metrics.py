@@ -201,6 +201,9 @@ QUARANTINED: Final = Counter("wakupush_messages_quarantined", "Messages put into
 QUARANTINE_DROPPED: Final = Counter(
     "wakupush_quarantine_dropped", "Messages that beat deleted because the quarantine was full."
 )
+EVENT_DAYS_LOST: Final = Counter(
+    "wakupush_event_days_lost", "Days of delivery events that beat dropped before the export had taken all of them."
+)
 LIMITED: Final = Counter(
     "wakupush_limited",
     "Requests, notifications or bytes under a limit; chance decides the result: let_through or held_back.",
@@ -261,6 +264,14 @@ DELIVERIES_DUE_AGE: Final = Gauge(
 DELIVERIES_POSTING: Final = Gauge(
     "wakupush_deliveries_posting", "Deliveries under a lease, 100,000 at most.", ["app", "platform"]
 )
+EXPORT_LAG_SECONDS: Final = Gauge(
+    "wakupush_export_lag_seconds",
+    "Time since the first event that `wakupush pipeline export` has yet to take.",
+    ["table"],
+)
+EXPORT_LAG_ROWS: Final = Gauge(
+    "wakupush_export_lag_rows", "Events that `wakupush pipeline export` has yet to take, 100,000 at most.", ["table"]
+)
 EXPORTER: Final = (
     EXPORTER_UP,
     QUEUE_TASKS,
@@ -273,4 +284,6 @@ EXPORTER: Final = (
     DELIVERIES_DUE,
     DELIVERIES_DUE_AGE,
     DELIVERIES_POSTING,
+    EXPORT_LAG_SECONDS,
+    EXPORT_LAG_ROWS,
 )

@@ -456,8 +456,15 @@ class RetentionSettings(Group):
     """The same for finished deliveries. The answer to a repeated request reports those that failed."""
     dead_letters: Seconds = 7 * 86_400.0
     """The same for dead letters, expired deliveries, and quarantined messages."""
-    events: Seconds = 30 * 86_400.0
-    """The same for delivery events in Postgres."""
+    events: Seconds = 7 * 86_400.0
+    """The same for delivery events in Postgres, where `wakupush pipeline export` does not run."""
+    exported_events: Seconds = 3 * 86_400.0
+    """The same for delivery events that the lake has."""
+    missing_events: Seconds = 14 * 86_400.0
+    """The same for delivery events that the export has yet to take; then the lake never gets them."""
+    event_bytes: Count = 10_000_000_000
+    """Size of all delivery events, with indexes, above which those that the export has yet to take are kept no longer
+    than the others: a tenth of the disk of Postgres."""
     lake: Seconds = 400 * 86_400.0
     """The same for the event lake and the reports made of it, in whole days."""
     registrations: Annotated[float, Field(ge=90 * 86_400.0), _FROM_DURATION] | None = None

@@ -8,12 +8,14 @@ from psycopg.conninfo import make_conninfo
 from redis import Redis
 from typer.testing import CliRunner
 
+from support.deciding import IDENTITY
 from wakupush.cli import app
+from wakupush.model.events import Event, EventKind
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.model.roles import Role
 from wakupush.operate.status import NEEDED
-from wakupush.postgres import reconciliation, token_trials
+from wakupush.postgres import events, exporting, reconciliation, token_trials
 from wakupush.postgres.reconciliation import Track
 from wakupush.redis import presence, watched
 from wakupush.redis.presence import Presence
@@ -133,7 +135,11 @@ def test_what_postgres_knows_is_told(run, connection, node):
         " sealed_content, state, attempt, seen_at, expires_at, next_attempt_at, task_id, trace_id) VALUES ('key',"
         " 'user', 'phone', 1, 1, 'content', 'pending', 1, now(), 'infinity', now() - interval '2 minutes', '', '')"
     )
+    exporting.note_exported(connection, 0)
+    old = [Event(kind=EventKind.RECEIVED, time=time.time() - 5 * 86_400, worker="w", trace_id="t")]
+    events.add(connection, old, IDENTITY)
     text = problems(run)
+    assert "`wakupush pipeline export` is 5.0 days behind" in text
     assert "too many device tokens of ios are bad" in text
     assert "reconcile is 3600 s behind" in text or "reconcile is 3601 s behind" in text
     assert "1 deliveries for ios are due, the longest for 12" in text

@@ -15,6 +15,7 @@ from wakupush.model.queues import REGISTRATION
 from wakupush.postgres import (
     deliveries,
     events,
+    exporting,
     ledger,
     maintenance,
     requests,
@@ -117,6 +118,61 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
     assert connection.execute("SELECT to_regclass(%s)", [f"{table}_{day:%Y%m%d}"]).fetchone() == (None,)
 
 
+def event_days(connection):
+    """Return how many days ago the days were of which events are left, in partitions or not."""
+    rows = connection.execute(
+        "SELECT DISTINCT (now() AT TIME ZONE 'UTC')::date - (time AT TIME ZONE 'UTC')::date FROM delivery_events"
+    )
+    return {days for (days,) in rows}
+
+
+def write_events(connection, days):
+    """Write an event for each of these days ago in a transaction; return its number."""
+    happened = [
+        Event(kind=EventKind.RECEIVED, time=(NOW - timedelta(days=ago)).timestamp(), worker="w", trace_id="t")
+        for ago in days
+    ]
+    events.add(connection, happened, IDENTITY)
+    return connection.execute("SELECT max(transaction_id::text::bigint) FROM delivery_events").fetchone()[0]
+
+
+DAY = 86_400.0
+
+
+@pytest.mark.usefixtures("old_partitions")
+@pytest.mark.parametrize(
+    ("exported", "most_bytes", "left", "outcomes"),
+    [
+        # A day goes three days after the next one is over, the days without events as well.
+        (None, 2**40, {0, 1, 4}, {"dropped": 7}),
+        # The day of the mark stays.
+        ("all", 2**40, {0, 1, 4, 9}, {"dropped": 6}),
+        # What the lake lacks is kept for eight days.
+        ("none", 2**40, {0, 1, 4, 6, 8, 9}, {"dropped": 3, "lost": 1}),
+        ("none", 0, {0, 1, 4}, {"dropped": 3, "lost": 4}),
+    ],
+)
+def test_events_stay_until_they_are_exported(connection, exported, most_bytes, left, outcomes):
+    write_events(connection, [10, 8, 6, 4])
+    last = write_events(connection, [9, 1, 0])
+    if exported:
+        exporting.note_exported(connection, last if exported == "all" else 0)
+    assert maintenance.drop_events(connection, 3 * DAY, 8 * DAY, most_bytes) == outcomes
+    assert event_days(connection) == left
+
+
+@pytest.mark.parametrize(("exported", "left"), [(None, {1}), (1, {1, 5}), (2**40, {1})])
+def test_events_without_a_partition_likewise(connection, exported, left):
+    write_events(connection, [20, 5, 1])
+    assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (2,)
+    if exported:
+        exporting.note_exported(connection, exported)
+    keep_missing = 14 * DAY if exported else 3 * DAY
+    rule = RetentionRule("delivery_events_default", 3 * DAY, keep_missing)
+    maintenance.delete(connection, rule)
+    assert event_days(connection) == left
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -155,8 +211,8 @@ def test_every_rule_deletes(connection, rule):
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=None)
     connection.execute("INSERT INTO admitted_requests (message_id, week, succeeded) VALUES ('m', '2000-01-03', '1')")
     token_trials.count(connection, [(IOS, True, False)])
-    events.add(connection, [Event(kind=EventKind.RECEIVED, time=0.0, worker="w", trace_id="t")], IDENTITY)
-    is_older = rule.name in {"delivery_events_default", "admitted_requests_default"}
+    exporting.note_exported(connection, 1)
+    is_older = rule.name == "admitted_requests_default"
     assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == is_older
     assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (not is_older)
 
@@ -190,14 +246,17 @@ FILL = {
 def test_a_rule_reads_only_what_it_deletes(connection, name):
     connection.execute(FILL[name])
     connection.execute("ANALYZE deliveries, ledger_default, delivery_events_default, admitted_requests_default")
-    [rule] = [rule for rule in rules(RetentionSettings()) if rule.name == name]
+    events_rule = RetentionRule("delivery_events_default", 30 * DAY, 30 * DAY)
+    [rule] = [rule for rule in (*rules(RetentionSettings()), events_rule) if rule.name == name]
     [[[result]]] = connection.execute(
-        "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[name], {"keep": rule.keep, "most": maintenance.CHUNK_ROWS}
+        "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[name],
+        {"keep": rule.keep, "keep_missing": rule.keep_missing, "most": maintenance.CHUNK_ROWS},
     ).fetchall()
     nodes = [result["Plan"]]
     for node in nodes:
         nodes += node.get("Plans", [])
-    assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
+    scans = [node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"]
+    assert set(scans) <= {"event_export"}, "which has one row"
     assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
     assert sum(node["Actual Rows"] for node in nodes if node["Node Type"] == "ModifyTable") == 0
     assert max(node["Actual Rows"] for node in nodes) == 5

@@ -8,14 +8,17 @@ from prometheus_client import CollectorRegistry
 from psycopg.conninfo import make_conninfo
 from redis import Redis
 
+from support.deciding import IDENTITY
 from support.rows import ANDROID, IOS
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.entries import Entry
+from wakupush.model.events import Event, EventKind
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.model.roles import Role
-from wakupush.postgres.backlog import count_deliveries
+from wakupush.postgres import events, exporting
+from wakupush.postgres.backlog import ExportBacklog, count_deliveries, export_backlog
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog
@@ -182,6 +185,18 @@ def test_a_count_stops_at_its_limit(connection, monkeypatch):
     assert (ios.pending, ios.due) == (5, 5)
 
 
+def test_events_that_wait_for_the_export(connection, monkeypatch):
+    monkeypatch.setattr("wakupush.postgres.backlog.MOST", 5)
+    assert export_backlog(connection) is None
+    exporting.note_exported(connection, 0)
+    assert export_backlog(connection) == ExportBacklog(0.0, 0)
+    event = Event(kind=EventKind.RECEIVED, time=time.time() - 3600, worker="w", trace_id="t")
+    events.add(connection, [event] * 9, IDENTITY)
+    waiting = export_backlog(connection)
+    assert waiting.rows == 5
+    assert waiting.seconds == pytest.approx(3600, abs=60)
+
+
 def scrape(collector):
     registry = CollectorRegistry()
     registry.register(collector)
@@ -192,7 +207,8 @@ def scrape(collector):
     }
 
 
-def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
+def test_what_does_not_answer_has_no_figures(connection, dsn, redis_server, app):
+    exporting.note_exported(connection, 0)
     send_entries(app, DISPATCH, entries(5, time.time() - 7))
     own = PostgresSettings(dsn=make_conninfo(dsn, user=Role.EXPORTER))
     settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=own)
@@ -201,18 +217,21 @@ def test_what_does_not_answer_has_no_figures(dsn, redis_server, app):
     assert whole["wakupush_queue_messages", "dispatch"] == 5
     assert 7 <= whole["wakupush_queue_oldest_seconds", "dispatch"] < 20
     assert whole["wakupush_deliveries_due", "", "ios"] == 0
-    assert len({name for name, *_ in whole}) == 11
+    assert whole["wakupush_export_lag_rows", "delivery_events"] == 0
+    assert len({name for name, *_ in whole}) == 13
     nowhere = "127.0.0.1:1"
     no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})
     found = scrape(BacklogCollector(no_redis))
     assert found["wakupush_exporter_up", "redis"] == 0
     assert {name for name, *_ in found} == {"wakupush_exporter_up"} | {
-        name for name, *_ in whole if "deliveries" in name
+        name for name, *_ in whole if "deliveries" in name or "export_lag" in name
     }
     no_postgres = settings.model_copy(update={"postgres": PostgresSettings(dsn=f"postgresql://x@{nowhere}/x")})
     found = scrape(BacklogCollector(no_postgres))
     assert found["wakupush_exporter_up", "postgres"] == 0
-    assert {name for name, *_ in found} == {name for name, *_ in whole if "deliveries" not in name}
+    assert {name for name, *_ in found} == {
+        name for name, *_ in whole if "deliveries" not in name and "export_lag" not in name
+    }
 
 
 def test_figures_vanish_when_their_source_does(dsn, redis_server, app):

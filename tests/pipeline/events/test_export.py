@@ -15,6 +15,8 @@ from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.events import export
 from wakupush.pipeline.events.lake import EVENTS, MARK, Lake
 from wakupush.postgres import events as writing
+from wakupush.postgres import exporting
+from wakupush.postgres.backlog import ExportBacklog, export_backlog
 
 
 def ignore(*_):
@@ -32,9 +34,11 @@ def test_every_event_once_over_many_runs(spark, connection, dsn, make_settings):
     assert told[0] == (0, len(first))
     assert told[-1] == (len(first), len(first))
     assert in_lake(spark, settings) == expected_rows(first)
+    assert export_backlog(connection) == ExportBacklog(0.0, 0)
     assert export.run(spark, settings, ignore).rows == 0
     # Among them events of days that are in the lake already.
     happenings.write(connection, second)
+    assert export_backlog(connection).rows > 0
     assert export.run(spark, settings, ignore).rows == len(second)
     assert in_lake(spark, settings) == expected_rows(first + second)
 
@@ -61,6 +65,17 @@ def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make
         files.setdefault(row._file, []).append(row.user)
     assert any(len(users) > 10 for users in files.values())
     assert all(users == sorted(users) for users in files.values())
+
+
+def test_retention_hears_of_what_a_killed_run_took_over(spark, connection, dsn, make_settings):
+    settings = make_settings(dsn)
+    happenings.write(connection, make(10))
+    assert export_backlog(connection) is None
+    export.run(spark, settings, ignore)
+    exporting.note_exported(connection, 0)  # it ended right after its commit to the lake
+    assert export_backlog(connection).rows > 0
+    assert export.run(spark, settings, ignore).rows == 0
+    assert export_backlog(connection).rows == 0
 
 
 def test_an_open_transaction_holds_back_what_follows(spark, connection, dsn, make_settings):

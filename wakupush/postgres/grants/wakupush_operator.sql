@@ -7,7 +7,8 @@ GRANT
     DELETE
 ON deliveries TO wakupush_operator;
 GRANT SELECT ON delivery_history TO wakupush_operator;
-GRANT SELECT (time, kind, failure, reason, count, trace_id, key_pseudonym) ON delivery_events TO wakupush_operator;
+GRANT SELECT (time, transaction_id, kind, failure, reason, count, trace_id, key_pseudonym) ON delivery_events TO wakupush_operator;
+GRANT SELECT (transaction_id) ON event_export TO wakupush_operator;
 GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_operator;
 GRANT SELECT (message_hash), DELETE ON message_attempts TO wakupush_operator;
 GRANT SELECT, UPDATE (retried_at), DELETE ON quarantine TO wakupush_operator;

@@ -9,7 +9,8 @@ GRANT
     UPDATE (state, failure, lease, lease_until, next_attempt_at, feedback_due_at),
     DELETE
 ON deliveries TO wakupush_schedule;
-GRANT SELECT (ctid, time), DELETE ON delivery_events_default TO wakupush_schedule;
+GRANT SELECT (ctid, time, transaction_id), DELETE ON delivery_events_default TO wakupush_schedule;
+GRANT SELECT (transaction_id, exported_at), DELETE ON event_export TO wakupush_schedule;
 -- What waited is taken out of the ledger again when it is enqueued.
 GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_schedule;
 GRANT SELECT (ctid, received_at), DELETE ON ledger_default TO wakupush_schedule;
@@ -32,5 +33,6 @@ GRANT SELECT, DELETE ON app_token_trials TO wakupush_schedule;
 GRANT SELECT ON unfinished_deliveries TO wakupush_schedule;
 GRANT SELECT, UPDATE (due_at), DELETE ON waiting_queries TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION create_partition(text, date, text) TO wakupush_schedule;
+GRANT EXECUTE ON FUNCTION drop_events(date, double precision, double precision) TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION drop_partition(text, date, double precision) TO wakupush_schedule;
 GRANT EXECUTE ON FUNCTION sort_rows(text, bytea, integer) TO wakupush_schedule;

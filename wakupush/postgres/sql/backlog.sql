@@ -29,3 +29,18 @@ FROM (
     UNION
     TABLE unfinished_deliveries
 ) AS each
+
+-- name: export
+SELECT
+    COALESCE(extract(epoch FROM now() - (
+        SELECT time FROM delivery_events
+        WHERE delivery_events.transaction_id > event_export.transaction_id
+        ORDER BY delivery_events.transaction_id LIMIT 1
+    )), 0)::float8,
+    (
+        SELECT count(*) FROM (
+            SELECT FROM delivery_events
+            WHERE delivery_events.transaction_id > event_export.transaction_id LIMIT %(most)s
+        ) AS limited
+    )
+FROM event_export

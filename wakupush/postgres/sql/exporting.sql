@@ -36,5 +36,9 @@ SELECT max(time)
 FROM delivery_history
 WHERE transaction_id = %(transaction)s::text::xid8
 
+-- name: note_exported
+INSERT INTO event_export (transaction_id) VALUES (%(transaction)s::text::xid8)
+ON CONFLICT (is_only) DO UPDATE SET transaction_id = excluded.transaction_id, exported_at = now()
+
 -- name: others_than
 SELECT EXISTS (SELECT FROM delivery_history WHERE worker <> %(worker)s)

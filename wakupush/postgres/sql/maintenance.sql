@@ -22,11 +22,28 @@ DELETE FROM ledger_default WHERE ctid = ANY (ARRAY(
     ORDER BY received_at LIMIT %(most)s
 ))
 
+-- name: export_is_known
+SELECT EXISTS (SELECT FROM event_export)
+
+-- name: event_bytes
+SELECT COALESCE(sum(pg_total_relation_size(inhrelid)), 0)::bigint
+FROM pg_inherits WHERE inhparent = 'delivery_events'::regclass
+
+-- name: drop_events
+SELECT drop_events(%(day)s::date, %(keep)s::float8, %(keep_missing)s::float8)
+
 -- name: delivery_events_default
 DELETE FROM delivery_events_default WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM delivery_events_default WHERE time < now() - %(keep)s * interval '1 second'
+    SELECT ctid FROM delivery_events_default
+    WHERE time < now() - %(keep)s * interval '1 second' AND (
+        time < now() - %(keep_missing)s * interval '1 second'
+        OR transaction_id < (SELECT transaction_id FROM event_export)
+    )
     ORDER BY time LIMIT %(most)s
 ))
+
+-- name: event_export
+DELETE FROM event_export WHERE exported_at < now() - %(keep)s * interval '1 second'
 
 -- name: admitted_requests_default
 DELETE FROM admitted_requests_default WHERE ctid = ANY (ARRAY(

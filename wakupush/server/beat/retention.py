@@ -38,6 +38,8 @@ SEGMENTS: Final = 10_000
 SEGMENT_BYTES: Final = 256_000_000
 #: Bytes of messages in quarantine; beyond that chance decides which to drop.
 QUARANTINE_BYTES: Final = 256_000_000
+#: Seconds after which an export that has not run any more is forgotten: nobody waits for the lake.
+EXPORT_SECONDS: Final = 30 * 86_400.0
 
 
 def prune(beat: Beat) -> None:
@@ -71,11 +73,12 @@ def _work(beat: Beat) -> dict[str, Callable[[], int | None]]:
     work: dict[str, Callable[[], int | None]] = {
         "partitions": partial(_create_partitions, beat, today),
         maintenance.LEDGER: partial(_drop_partitions, beat, maintenance.LEDGER, keep.ledger),
-        maintenance.EVENTS: partial(_drop_partitions, beat, maintenance.EVENTS, keep.events),
+        maintenance.EVENTS: partial(_drop_events, beat),
         maintenance.ADMITTED_REQUESTS: partial(
             _drop_partitions, beat, maintenance.ADMITTED_REQUESTS, keep.admitted_requests
         ),
         **{rule.name: partial(_in_chunks, beat, partial(maintenance.delete, rule=rule)) for rule in rules(keep)},
+        "delivery_events_default": partial(_delete_events, beat),
     }
     if keep.registrations is not None:
         unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
@@ -91,7 +94,7 @@ def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
         RetentionRule("deliveries", keep.deliveries),
         RetentionRule("dead_letters", keep.dead_letters),
         RetentionRule("ledger_default", keep.ledger),
-        RetentionRule("delivery_events_default", keep.events),
+        RetentionRule("event_export", EXPORT_SECONDS),
         RetentionRule("admitted_requests_default", keep.admitted_requests),
         RetentionRule("message_attempts", keep.ledger),
         RetentionRule("quarantine", keep.dead_letters),
@@ -128,6 +131,31 @@ def _create_partitions(beat: Beat, today: date) -> None:
 def _drop_partitions(beat: Beat, table: str, keep: float) -> int:
     with beat.pool.connection() as connection, autocommit(connection):
         return maintenance.drop_partitions(connection, table, keep)
+
+
+def _event_retention(beat: Beat, connection: Connection) -> tuple[float, float]:
+    """Return the seconds for which events are kept, and for which those are that an export has yet to take."""
+    keep = beat.settings.retention
+    return (
+        (keep.exported_events, keep.missing_events) if maintenance.export_is_known(connection) else (keep.events,) * 2
+    )
+
+
+def _drop_events(beat: Beat) -> int:
+    with beat.pool.connection() as connection, autocommit(connection):
+        keep, keep_missing = _event_retention(beat, connection)
+        days = maintenance.drop_events(connection, keep, keep_missing, beat.settings.retention.event_bytes)
+    if lost := days["lost"]:
+        metrics.EVENT_DAYS_LOST.inc(lost)
+        log.error("events_lost", days=lost)
+    return days.total()
+
+
+def _delete_events(beat: Beat) -> int:
+    """Delete events in no partition: those whose time is wrong, or of a day that had none."""
+    with beat.pool.connection() as connection:
+        rule = RetentionRule("delivery_events_default", *_event_retention(beat, connection))
+    return _in_chunks(beat, partial(maintenance.delete, rule=rule))
 
 
 def _unwatch(beat: Beat) -> int:

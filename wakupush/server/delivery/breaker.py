@@ -85,8 +85,8 @@ class Breaker:
     def claimable(self, app_platform: AppPlatform, most: int) -> int:
         """Return how many due deliveries, at most `most`, may be enqueued; `note_enqueued` takes note of them.
 
-        Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old. It reads the
-        breaker anew unless it was closed, to see at once that it is.
+        Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old. Beat reads
+        the breaker anew unless it was closed, to see at once that it is.
         """
         if not self.is_closed(app_platform):
             self._forget(app_platform)
@@ -102,7 +102,7 @@ class Breaker:
         return max(0, min(most, PROBES - view.probes - enqueued))
 
     def note_enqueued(self, app_platform: AppPlatform, deliveries: int) -> None:
-        """Take note of due deliveries that were enqueued: more than the probes would be put back, and lose their turn."""
+        """Take note of due deliveries that were enqueued: more than the probes would lose their turn."""
         if not self.is_closed(app_platform):
             self._enqueued[app_platform] = self._clock(), deliveries
 

@@ -1,7 +1,10 @@
 """Pruning forgets registrations that nobody can use any more, on a real Postgres."""
 
+from datetime import UTC, datetime, timedelta
+
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 from psycopg_pool import PoolTimeout
 from structlog.testing import capture_logs
 
@@ -11,6 +14,7 @@ from wakupush.model.queues import REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistration,
 )
+from wakupush.postgres import exporting, maintenance
 from wakupush.server.beat.retention import prune
 
 
@@ -105,3 +109,23 @@ def test_without_a_connection_the_run_ends(open_server, dsn):
     with server.context.pool.connection(), capture_logs() as logs, pytest.raises(PoolTimeout):
         prune(server.context)
     assert failed_rules(logs) == []
+
+
+def test_events_that_the_export_never_took_are_told(server):
+    with server.context.pool.connection() as connection:
+        maintenance.create_partitions(connection, datetime.now(UTC).date() - timedelta(days=20))
+        connection.execute(
+            "INSERT INTO delivery_events (time, schema_version, kind, worker)"
+            " SELECT now() - n * interval '5 days', 4, 'received', '' FROM generate_series(0, 4) AS n"
+        )
+        exporting.note_exported(connection, 1)
+    before = REGISTRY.get_sample_value("wakupush_event_days_lost_total")
+    with capture_logs() as logs:
+        prune(server.context)
+    assert [log["days"] for log in logs if log["event"] == "events_lost"] == [1]
+    assert REGISTRY.get_sample_value("wakupush_event_days_lost_total") == before + 1
+    assert server.rows("SELECT count(*) FROM delivery_events") == [(3,)]
+    server.rows("UPDATE event_export SET exported_at = now() - interval '31 days' RETURNING 1")
+    prune(server.context)
+    prune(server.context)
+    assert server.rows("SELECT count(*) FROM delivery_events") == [(2,)]

@@ -53,7 +53,9 @@ def test_a_delivery_that_always_fails_opens_no_breaker(open_server, client, begu
     prove(client, server, content)
     server.reroute("unavailable")
     server.handle(DISPATCH, request(client, server, content))
-    server.rows("UPDATE deliveries SET attempt = %s, next_attempt_at = now() WHERE state = 'pending' RETURNING 1", begun)
+    server.rows(
+        "UPDATE deliveries SET attempt = %s, next_attempt_at = now() WHERE state = 'pending' RETURNING 1", begun
+    )
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'") == [(begun + 1,)]
     assert is_closed(server) == (begun == TELLING_ATTEMPTS)
