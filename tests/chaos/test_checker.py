@@ -505,6 +505,12 @@ def test_a_wait_is_measured_by_the_longest_fault() -> None:
     assert kinds(replace(waited, delivery_patience=60.0, faults=(replace(long, ended=120.0),))) == [Kind.STARVED]
 
 
+def test_what_cannot_be_reached_may_wait() -> None:
+    waited = with_history(ADMITTED, replace(FAILED, at=300.0), evidence=with_item(fate=Fate.KEPT))
+    assert Kind.STARVED not in kinds(replace(waited, delivery_patience=60.0))
+    assert Kind.STARVED in kinds(with_history(*waited.events[-2:], evidence=replace(GOOD, delivery_patience=60.0)))
+
+
 def test_repeated_envelope_is_handled_once() -> None:
     assert judge(replace(GOOD, sent=(*GOOD.sent, QUERY))) == []
 
