@@ -142,10 +142,13 @@ def test_secrets_precede_migrations_and_code():
     for each in secrets:
         assert int(_weight(each)) < int(_weight(job))
         assert each["spec"]["target"]["creationPolicy"] == "Orphan"
-    # With the bundled Postgres, which a hook would not find: a Job of its own for each revision.
+    # With the bundled Postgres, which a hook would not find: a Job that another image or other arguments name anew.
     assert not hooks("trial", "pre-install")
     [job] = [each for each in objects(VALUES["trial"]) if each["kind"] == "Job"]
-    assert (job["metadata"]["name"], "annotations" in job["metadata"]) == ("wakupush-migrate-1", False)
+    assert "annotations" not in job["metadata"]
+    [other] = [each for each in objects(VALUES["trial"], "--set", "image.tag=9.9.9") if each["kind"] == "Job"]
+    assert re.fullmatch("wakupush-migrate-[0-9a-f]{8}", job["metadata"]["name"])
+    assert job["metadata"]["name"] != other["metadata"]["name"]
 
 
 def _weight(each):
@@ -188,6 +191,95 @@ def test_a_component_may_be_placed_by_itself():
     found = {each["metadata"]["name"]: spec["nodeSelector"] for each, spec in pod_specs(objects(MINIMAL, *options))}
     assert found.pop("wakupush-query") == {"pool": "query"}
     assert all(each == {"pool": "all", "zone": "a"} for each in found.values())
+
+
+#: What operators add to pods, as `--set-json` takes it.
+ADDITIONS = {
+    "caSecret": {"name": "own-authority", "key": "ca.crt"},
+    "commonLabels": {"team": "push"},
+    "pod.labels": {"azure.workload.identity/use": "true"},
+    "pod.extraEnv": [{"name": "MORE", "value": "1"}],
+    "pod.extraEnvFrom": [{"secretRef": {"name": "more"}}],
+    "pod.extraVolumes": [{"name": "more", "emptyDir": {}}],
+    "pod.extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+    "pod.initContainers": [{"name": "first", "image": "first:1"}],
+    "pod.sidecars": [{"name": "beside", "image": "beside:1"}],
+}
+
+
+def test_what_operators_add_is_in_every_pod_of_ours():
+    options = [part for name, value in ADDITIONS.items() for part in ("--set-json", f"{name}={json.dumps(value)}")]
+    rendered = objects(VALUES["trial"], *options)
+    assert all(each["metadata"]["labels"]["team"] == "push" for each in rendered if each["kind"] != "List")
+    parts = {"wakupush-redis", "wakupush-postgres", "wakupush-node", "wakupush-gorush"}
+    ours = [(each, spec) for each, spec in pod_specs(rendered) if each["metadata"]["name"] not in parts]
+    assert {each["kind"] for each, _ in ours} >= {"Deployment", "Job"}
+    for each, spec in ours:
+        beside, [own] = spec["containers"][:-1], spec["containers"][-1:]
+        assert [container["name"] for container in beside] == ["beside"] * (each["kind"] == "Deployment")
+        assert [container["name"] for container in spec["initContainers"]] == ["first"]
+        assert {"name": "MORE", "value": "1"} in own["env"]
+        assert {"secretRef": {"name": "more"}} in own["envFrom"]
+        assert {"ca", "more"} <= {mount["name"] for mount in own["volumeMounts"]}
+        assert {"ca", "more"} <= {volume["name"] for volume in spec["volumes"]}
+        if each["kind"] == "Deployment":
+            assert "azure.workload.identity/use" in each["spec"]["template"]["metadata"]["labels"]
+
+
+def test_all_images_come_from_the_mirror():
+    mirror = "mirror.example.org:5000/all"
+    rendered = objects(VALUES["trial"], "--set", f"global.imageRegistry={mirror},global.storageClass=fast")
+    images = [container["image"] for _, spec in pod_specs(rendered) for container in spec["containers"]]
+    assert len(images) > 10
+    assert all(image.startswith(f"{mirror}/") for image in images)
+    assert f"{mirror}/appleboy/gorush:1.22.0" in images
+    claims = [claim for each in rendered for claim in each.get("spec", {}).get("volumeClaimTemplates", [])]
+    assert {claim["spec"]["storageClassName"] for claim in claims} == {"fast"}
+    # The name of a registry gives way.
+    [image] = {
+        spec["containers"][0]["image"]
+        for each, spec in pod_specs(objects(VALUES["keda"], "--set", f"global.imageRegistry={mirror}"))
+        if each["metadata"]["name"] == "wakupush-beat"
+    }
+    assert image == f"{mirror}/wakupush@sha256:{'0' * 64}"
+
+
+def test_openshift_chooses_the_users():
+    for _, spec in pod_specs(objects(VALUES["openshift"])):
+        assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def test_replicas_may_be_left_to_the_autoscaler():
+    rendered = {each["metadata"]["name"]: each for each in objects(VALUES["argocd"]) if each["kind"] == "Deployment"}
+    scaled = {name for name, each in rendered.items() if "replicas" not in each["spec"]}
+    assert scaled == {f"wakupush-{queue}" for queue in QUEUES}
+
+
+def test_an_account_may_be_one_of_the_operator():
+    rendered = objects(MINIMAL, "--set", "serviceAccount.create=false,serviceAccount.name=mine")
+    assert "wakupush" not in {each["metadata"]["name"] for each in rendered if each["kind"] == "ServiceAccount"}
+    assert {spec["serviceAccountName"] for each, spec in pod_specs(rendered) if each["kind"] == "Deployment"} == {
+        "mine"
+    }
+    accounts = {each["metadata"]["name"]: each for each in objects(VALUES["aws"]) if each["kind"] == "ServiceAccount"}
+    account = accounts["wakupush"]
+    assert "eks.amazonaws.com/role-arn" in account["metadata"]["annotations"]
+
+
+def test_a_service_monitor_finds_our_pods():
+    rendered = objects(VALUES["openshift"])
+    [service] = [each for each in rendered if each["metadata"]["name"] == "wakupush-metrics"]
+    [monitor] = [each for each in rendered if each["kind"] == "ServiceMonitor"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    found = {
+        each["metadata"]["name"]
+        for each in rendered
+        if each["kind"] == "Deployment"
+        and service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
+    }
+    assert found == {each["metadata"]["name"] for each, _ in pod_specs(rendered) if each["kind"] == "Deployment"} - {
+        "wakupush-flower"
+    }
 
 
 def test_names_stay_short_with_the_longest_release():

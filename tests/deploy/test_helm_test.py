@@ -12,9 +12,10 @@ SETS = pytest.mark.parametrize("name", VALUES)
 RIGHTS = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 #: Whom the pod of `helm test` asks the Kubernetes API for.
 AUTOSCALERS = {
-    "hpa": {f"wakupush-{pool}" for pool in QUEUES},
-    "keda": {f"keda-hpa-wakupush-{pool}" for pool in QUEUES},
+    **dict.fromkeys(("aws", "gcp", "hpa"), {f"wakupush-{pool}" for pool in QUEUES}),
+    **dict.fromkeys(("argocd", "keda"), {f"keda-hpa-wakupush-{pool}" for pool in QUEUES}),
     "minimal": set(),
+    "openshift": set(),
     "trial": set(),
 }
 

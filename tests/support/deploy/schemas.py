@@ -128,6 +128,12 @@ _POD_MONITOR = _object(
         ),
     },
 )
+_SERVICE_MONITOR = _object(
+    ["selector", "endpoints"],
+    selector=_object([], matchLabels=_STRINGS),
+    podTargetLabels={"type": "array", "items": _STRING},
+    endpoints=_POD_MONITOR["properties"]["podMetricsEndpoints"],
+)
 _PROMETHEUS_RULE = _object(
     ["groups"],
     groups={
@@ -184,6 +190,7 @@ SPECS = {
     ("keda.sh/v1alpha1", "TriggerAuthentication"): _TRIGGER_AUTHENTICATION,
     ("monitoring.coreos.com/v1", "PodMonitor"): _POD_MONITOR,
     ("monitoring.coreos.com/v1", "PrometheusRule"): _PROMETHEUS_RULE,
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): _SERVICE_MONITOR,
     ("external-secrets.io/v1", "ExternalSecret"): _EXTERNAL_SECRET,
 }
 

@@ -20,14 +20,42 @@ app.kubernetes.io/component: {{ .component }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The account of all processes. */}}
+{{- define "wakupush.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "wakupush.fullname" .) }}
+{{- end }}
+
+{{/* An image by the name that the values have: (dict "root" $ "name" NAME). The registry takes the place of the one in the name. */}}
+{{- define "wakupush.mirrored" -}}
+{{- $registry := .root.Values.global.imageRegistry -}}
+{{- $first := first (splitList "/" .name) -}}
+{{- if not $registry -}}
+{{ .name }}
+{{- else if and (contains "/" .name) (or (contains "." $first) (contains ":" $first)) -}}
+{{ $registry }}/{{ trimPrefix (printf "%s/" $first) .name }}
+{{- else -}}
+{{ $registry }}/{{ .name }}
+{{- end -}}
+{{- end }}
+
+{{- define "wakupush.storageClass" -}}
+{{- with .Values.global.storageClass }}
+storageClassName: {{ . }}
+{{- end }}
 {{- end }}
 
 {{/* (dict "root" $ "image" VALUES) */}}
 {{- define "wakupush.image" -}}
+{{- $repository := include "wakupush.mirrored" (dict "root" .root "name" .image.repository) -}}
 {{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{ $repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{ $repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 
@@ -40,13 +68,15 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* The restricted pod security standard. Argument: the uid. */}}
+{{/* The restricted pod security standard: (dict "root" $ "uid" UID). */}}
 {{- define "wakupush.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: {{ . }}
-runAsGroup: {{ . }}
-fsGroup: {{ . }}
+{{- if .root.Values.pod.fixedUser }}
+runAsUser: {{ .uid }}
+runAsGroup: {{ .uid }}
+fsGroup: {{ .uid }}
 fsGroupChangePolicy: OnRootMismatch
+{{- end }}
 seccompProfile:
   type: RuntimeDefault
 {{- end }}
@@ -282,7 +312,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{/* Replicas that a Deployment begins with: (dict "root" $ "name" DEPLOYMENT "own" VALUES). One that is scaled keeps those it has, which
      only an installation or upgrade can see; `helm template` sees none. */}}
 {{- define "wakupush.replicas" -}}
-{{- if and .own.autoscaling (ne .root.Values.autoscaling.mode "none") -}}
+{{- $isScaled := and .own.autoscaling (ne .root.Values.autoscaling.mode "none") -}}
+{{- if and $isScaled (not .root.Values.autoscaling.manageReplicas) -}}
+{{- else if $isScaled -}}
 {{- $running := dig "spec" "replicas" 0 (lookup "apps/v1" "Deployment" .root.Release.Namespace .name) -}}
 {{ max .own.autoscaling.minReplicas $running }}
 {{- else -}}

@@ -5,6 +5,7 @@
      of a driver with executors. */}}
 {{- define "wakupush.jobPod" -}}
 restartPolicy: Never
+{{- $pod := include "wakupush.podValues" (dict "root" .root "own" dict) | fromYaml }}
 {{- with .serviceAccount }}
 serviceAccountName: {{ . }}
 {{- end }}
@@ -14,19 +15,30 @@ subdomain: {{ include "wakupush.spark" $.root }}
 {{- end }}
 {{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict "asksKubernetes" (not (empty .serviceAccount))) }}
 terminationGracePeriodSeconds: 30
-securityContext: {{- include "wakupush.podSecurity" 10001 | nindent 2 }}
+securityContext: {{- include "wakupush.podSecurity" (dict "root" .root "uid" 10001) | nindent 2 }}
+{{- with $pod.initContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
+{{- end }}
 containers:
   - name: {{ .component }}
     image: {{ .image }}
     imagePullPolicy: {{ .root.Values.image.pullPolicy }}
     args: {{ toJson .args }}
-    {{- if .settings }}
+    {{- if or .settings $pod.extraEnvFrom }}
     envFrom:
+      {{- if .settings }}
       - configMapRef:
           name: {{ include "wakupush.fullname" .root }}-settings
+      {{- end }}
+      {{- with $pod.extraEnvFrom }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
     {{- end }}
     env:
       {{- .env | trim | nindent 6 }}
+      {{- with include "wakupush.extraEnv" (dict "root" .root "own" dict) | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
     resources: {{- toYaml .resources | nindent 6 }}
     securityContext: {{- include "wakupush.containerSecurity" .root | nindent 6 }}
     volumeMounts:
@@ -43,6 +55,9 @@ containers:
       - name: spark
         mountPath: /run/spark
       {{- end }}
+      {{- with include "wakupush.extraMounts" (dict "root" .root "own" dict) | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
 volumes:
   {{- include "wakupush.temporary" .temporary | nindent 2 }}
   {{- with include "wakupush.settingsVolume" . }}
@@ -57,5 +72,8 @@ volumes:
   - name: {{ base $path }}
     persistentVolumeClaim:
       claimName: {{ $claim }}
+  {{- end }}
+  {{- with include "wakupush.extraVolumes" (dict "root" .root "own" dict) | trim }}
+  {{- . | nindent 2 }}
   {{- end }}
 {{- end }}

@@ -1,10 +1,7 @@
 {{/* Where a pod runs and beside whom: (dict "root" $ "component" NAME "own" VALUES "asksKubernetes" BOOLEAN). The last says
      whether it gets a token for the Kubernetes API. */}}
 {{- define "wakupush.scheduling" -}}
-{{- $pod := dict -}}
-{{- range $name, $value := .root.Values.pod -}}
-{{- $_ := set $pod $name (index ($.own.pod | default dict) $name | default $value) -}}
-{{- end -}}
+{{- $pod := include "wakupush.podValues" . | fromYaml -}}
 automountServiceAccountToken: {{ .asksKubernetes | default false }}
 enableServiceLinks: false
 {{- include "wakupush.pullSecrets" .root }}
@@ -28,6 +25,55 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels: {{- include "wakupush.selector" $ | nindent 8 }}
   {{- end }}
+{{- end }}
+
+{{/* The values of a pod, of the component itself or of all: (dict "root" $ "own" VALUES). */}}
+{{- define "wakupush.podValues" -}}
+{{- $pod := dict -}}
+{{- range $name, $value := .root.Values.pod -}}
+{{- $_ := set $pod $name (index ($.own.pod | default dict) $name | default $value) -}}
+{{- end -}}
+{{ toYaml $pod }}
+{{- end }}
+
+{{/* Labels of a pod: (dict "root" $ "component" NAME "own" VALUES). */}}
+{{- define "wakupush.podLabels" -}}
+{{ include "wakupush.labels" . }}
+{{- with (include "wakupush.podValues" . | fromYaml).labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What operators add to a container and its pod, and their own authority: (dict "root" $ "own" VALUES). */}}
+{{- define "wakupush.extraEnv" -}}
+{{- with (include "wakupush.podValues" . | fromYaml).extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "wakupush.extraMounts" -}}
+{{- if .root.Values.caSecret.name }}
+- name: ca
+  mountPath: /run/ca
+  readOnly: true
+{{- end }}
+{{- with (include "wakupush.podValues" . | fromYaml).extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "wakupush.extraVolumes" -}}
+{{- if .root.Values.caSecret.name }}
+- name: ca
+  secret:
+    secretName: {{ .root.Values.caSecret.name }}
+    items:
+      - key: {{ .root.Values.caSecret.key }}
+        path: ca.crt
+{{- end }}
+{{- with (include "wakupush.podValues" . | fromYaml).extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* The secrets of a process, by what it reaches: (dict "root" $ "reaches" PARTS "postgres" NAME "redis" NAME). */}}
