@@ -4,6 +4,7 @@
 //   node client.js register --account FILE --server 0x04… --device-token TOKEN [--apn-topic TOPIC]
 //   node client.js query USER
 //   node client.js send USER --account FILE --chat NAME --text TEXT [--kind MENTION|CONTACT_REQUEST|…]
+//   node client.js test-push --account FILE: a push to this account's own device, and which answers came
 //
 // --node is the URL of the node's REST API, or its WebSocket address for js-waku (/ip4/…/tcp/…/ws/p2p/…); --shard NAME
 // says on which shard. --account FILE keeps the chat key and what was registered, and is made if it is not there. The
@@ -101,8 +102,9 @@ async function query(node, user) {
 }
 
 async function send(node, user, { account: file, chat, text, kind }) {
-  const sender = wire.publicOf(Buffer.from(accountIn(file).key, "hex"));
-  const devices = await query(node, user);
+  const [sender, began] = [wire.publicOf(Buffer.from(accountIn(file).key, "hex")), Date.now()];
+  const devices = await query(node, (user ??= sender));
+  console.error(devices ? `query answered after ${Date.now() - began} ms` : "query not answered: no server knows a device");
   if (!devices) return null;
   const key = wire.newKey();
   const [{ server }] = devices;
@@ -123,8 +125,10 @@ async function send(node, user, { account: file, chat, text, kind }) {
   const type = wire.Types.PUSH_NOTIFICATION_RESPONSE;
   for await (const { signer, answer } of answers(node, key, type, "PushNotificationResponse")) {
     if (!signer.equals(server) || !answer.messageId.equals(id)) continue;
+    console.error(`request answered after ${Date.now() - began} ms: look at the phone`);
     return answer.reports.map(({ installationId, success, error }) => ({ installationId, error: success ? null : error }));
   }
+  console.error("request not answered: the server knows the device, and says nothing");
   return null;
 }
 
@@ -151,7 +155,8 @@ let result;
 if (command === "register") result = await register(node, values);
 else if (command === "query") result = await query(node, wire.parseKey(user));
 else if (command === "send") result = await send(node, wire.parseKey(user), values);
-else throw new Error("register, query or send: see the first lines of this file");
+else if (command === "test-push") result = await send(node, null, { ...values, chat: "test", text: "test" });
+else throw new Error("register, query, send or test-push: see the first lines of this file");
 console.log(JSON.stringify(result, hex));
 await node.close();
 process.exit(result && ![result].flat().some((each) => each.error) ? 0 : 1);

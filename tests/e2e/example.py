@@ -29,7 +29,7 @@ def node(*words):
 
 
 def register_query_and_send(stack, address, folder):
-    """Run the client's commands through a Waku node, and check that a push of each of two types reaches gorush.
+    """Run the client's commands through a Waku node, and check that pushes of two types and one to oneself reach gorush.
 
     Args:
         address: of the Waku node, as the client's option --node takes it.
@@ -57,3 +57,6 @@ def register_query_and_send(stack, address, folder):
     wait_until(lambda: len(pushes()) > 1, timeout=60, what="both pushes")
     assert {push["data"]["message"] for push in pushes()} == {"0x" + b"hello".hex()}
     assert len({push["message"] for push in pushes()}) == len(pushes()) == 2, "each type has a text"
+    assert json.loads(node("client.js", "test-push", *alice)) == answers
+    own = "0x" + b"test".hex()
+    wait_until(lambda: own in {push["data"]["message"] for push in pushes()}, timeout=60, what="the push to oneself")
