@@ -511,6 +511,12 @@ def test_what_cannot_be_reached_may_wait() -> None:
     assert Kind.STARVED in kinds(with_history(*waited.events[-2:], evidence=replace(GOOD, delivery_patience=60.0)))
 
 
+def test_what_beat_publishes_may_be_out_of_date() -> None:
+    overdue = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=134.0)))
+    assert judge(replace(overdue, faults=(KILLED,))) == []
+    assert kinds(overdue) == [Kind.FALSE_SUCCESS]
+
+
 def test_repeated_envelope_is_handled_once() -> None:
     assert judge(replace(GOOD, sent=(*GOOD.sent, QUERY))) == []
 

@@ -12,8 +12,8 @@ SETS = pytest.mark.parametrize("name", VALUES)
 RIGHTS = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 #: Whom the pod of `helm test` asks the Kubernetes API for.
 AUTOSCALERS = {
-    **dict.fromkeys(("aws", "gcp", "hpa"), {f"wakupush-{pool}" for pool in QUEUES}),
-    **dict.fromkeys(("argocd", "keda"), {f"keda-hpa-wakupush-{pool}" for pool in QUEUES}),
+    **{name: {f"wakupush-{pool}" for pool in QUEUES} for name in ("aws", "gcp", "hpa")},
+    **{name: {f"keda-hpa-wakupush-{pool}" for pool in QUEUES} for name in ("argocd", "keda")},
     "minimal": set(),
     "openshift": set(),
     "trial": set(),

@@ -29,7 +29,7 @@ def node(*words):
 
 
 def register_query_and_send(stack, address, folder):
-    """Run the client's commands through a Waku node, and check that pushes of two types and one to oneself reach gorush.
+    """Run the client's commands through a Waku node, and check that pushes reach gorush, one to oneself, too.
 
     Args:
         address: of the Waku node, as the client's option --node takes it.
