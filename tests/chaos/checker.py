@@ -300,10 +300,7 @@ def _misrecorded(case: Case, item: Notified, history: list[Happened]) -> str:
 
 
 def check_waits(case: Case) -> Iterator[Violation]:
-    """Nothing that is due waits much longer than the faults meanwhile.
-
-    A device that never can be reached fails as if its whole platform did: its deliveries wait as in an outage.
-    """
+    """Nothing that is due waits much longer than the faults meanwhile."""
     begin = min((sent.at for sent in case.evidence.sent), default=0.0)
     for sent in {sent.envelope: sent for sent in case.evidence.sent}.values():
         handled = min(case.received.get(sent.trace_id, ()), default=sent.at)
@@ -314,7 +311,7 @@ def check_waits(case: Case) -> Iterator[Violation]:
         for (one, other), state in zip(pairwise(history), states(history), strict=False):
             waited = other.at - one.at
             patience = case.longest_fault(one.at, other.at) + case.evidence.delivery_patience
-            if state == "open" and waited > patience and item.fate is not Fate.KEPT:
+            if state == "open" and waited > patience:
                 waits = f"{one.kind} ({one.failure}) to {other.kind} ({other.failure})"
                 detail = f"{waited:.0f} s from {waits}, since {one.at - begin:.0f} s after the first message"
                 yield Violation(Kind.STARVED, item.delivery_key[:16], detail)

@@ -505,12 +505,6 @@ def test_a_wait_is_measured_by_the_longest_fault() -> None:
     assert kinds(replace(waited, delivery_patience=60.0, faults=(replace(long, ended=120.0),))) == [Kind.STARVED]
 
 
-def test_what_cannot_be_reached_may_wait() -> None:
-    waited = with_history(ADMITTED, replace(FAILED, at=300.0), evidence=with_item(fate=Fate.KEPT))
-    assert Kind.STARVED not in kinds(replace(waited, delivery_patience=60.0))
-    assert Kind.STARVED in kinds(with_history(*waited.events[-2:], evidence=replace(GOOD, delivery_patience=60.0)))
-
-
 def test_what_beat_publishes_may_be_out_of_date() -> None:
     overdue = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=134.0)))
     assert judge(replace(overdue, faults=(KILLED,))) == []

@@ -17,7 +17,7 @@ from wakupush.model.failures import Failure, Route, route_state
 from wakupush.postgres import deliveries
 from wakupush.protocol.notification import notification
 from wakupush.runtime import metrics, tracing
-from wakupush.server.delivery.outcome import route_of, settle
+from wakupush.server.delivery.outcome import settle
 from wakupush.server.delivery.posting import Attempted, Failed, Posting, Work
 from wakupush.server.delivery.sender import Sender
 
@@ -113,14 +113,14 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False, *, began: 
     if began is not None:
         reached = [one.delivery.installation for one in settlements if one.failure is None and one.proven]
         sender.post_times.note(reached, time.monotonic() - began)
-    stored_results = [(settlement.failure, settlement.delivery, settlement.proven) for settlement in settlements]
+    stored_results = [(settlement.failure, settlement.proven) for settlement in settlements]
     results = stored_results or [
-        (outcome, posting.delivery, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)
+        (outcome, posting.proven) for posting, outcome in zip(post, answer.outcomes, strict=True)
     ]
     return Attempted(
         platform_failures=_platform_failures(post, answer.outcomes),
-        outcomes=[outcome for outcome, *_ in results],
-        routes=[route_of(outcome, delivery, proven=proven) for outcome, delivery, proven in results],
+        outcomes=[outcome for outcome, _ in results],
+        routes=[route_state(outcome, proven=proven) for outcome, proven in results],
         failed=_failed(settlements),
     )
 

@@ -25,8 +25,6 @@ from wakupush.server.errors import INFRASTRUCTURE
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-#: Attempts of a delivery whose failures can say that the route is broken.
-TELLING_ATTEMPTS: Final = 3
 #: What becomes of a delivery that is not tried again, besides the failure of its last attempt.
 _ENDS: Final = {DeliveryState.EXPIRED: EventKind.EXPIRED, DeliveryState.DEAD_LETTER: EventKind.DEAD_LETTER}
 
@@ -65,19 +63,6 @@ def settle(
     return stored_settlements
 
 
-def route_of(failure: Failure | None, delivery: Delivery, *, proven: bool) -> Route:
-    """Return what the outcome of an attempt says about the route.
-
-    Attempts count while others get through, hardly ever while the breaker is open. So a delivery that failed again and
-    again has a failure of its own.
-
-    Args:
-        failure: None for success.
-        proven: whether a push once reached the device.
-    """
-    return route_state(failure, proven=proven and delivery.attempt <= TELLING_ATTEMPTS)
-
-
 def store_ends(
     connection: Connection, sender: Sender, ends: Sequence[Settlement]
 ) -> tuple[list[Settlement], list[Event]]:
@@ -109,7 +94,7 @@ def _settlement(
         success = replace(success, version=target.version, suspected=target.suspected, proven=target.proven)
     if failure is None:
         return success
-    counted = not (probe and route_of(failure, delivery, proven=success.proven) is Route.BROKEN and not failure.unknown)
+    counted = not (probe and route_state(failure, proven=success.proven) is Route.BROKEN and not failure.unknown)
     settings = sender.settings.delivery
     state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
     return replace(success, state=state, failure=failure, wait=wait, counted=counted)

@@ -8,7 +8,6 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.delivery import next_attempts
-from wakupush.server.delivery.outcome import TELLING_ATTEMPTS
 
 #: Tokens whose failures say that the route is broken.
 BROKEN = ("unavailable", "unreachable", "credentials")
@@ -44,21 +43,6 @@ def test_a_device_that_a_push_reached_opens_it(open_server, client, device_token
         assert is_closed(server)
         server.handle(DISPATCH, request(client, server, content))
     assert not is_closed(server)
-
-
-@pytest.mark.parametrize("begun", [1, TELLING_ATTEMPTS - 1, TELLING_ATTEMPTS])
-def test_a_delivery_that_always_fails_opens_no_breaker(open_server, client, begun):
-    server = open_server(breaker={"faults": 2})
-    content = server.register(client)
-    prove(client, server, content)
-    server.reroute("unavailable")
-    server.handle(DISPATCH, request(client, server, content))
-    server.rows(
-        "UPDATE deliveries SET attempt = %s, next_attempt_at = now() WHERE state = 'pending' RETURNING 1", begun
-    )
-    next_attempts.attempt_due(server.context, is_due(server), "")
-    assert server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'") == [(begun + 1,)]
-    assert is_closed(server) == (begun == TELLING_ATTEMPTS)
 
 
 def test_headers_that_are_too_long_fail_their_device_alone(open_server, client):
