@@ -153,12 +153,15 @@ class Later:
             self._threads.submit(self._do, due)
 
     def _do(self, due: dict[Callable[[list[Any]], object], list[Any]]) -> None:
-        for work, items in due.items():
-            try:
-                work(items)
-            except Exception:
-                log.exception("unfinished")
-        self._free.release()
+        try:
+            for work, items in due.items():
+                try:
+                    work(items)
+                except Exception:
+                    log.exception("unfinished")
+        finally:
+            # Also where the log cannot be written, as on a full disk.
+            self._free.release()
 
     def _due(self) -> dict[Callable[[list[Any]], object], list[Any]]:
         """Wait until something is due, and return all that is, by what is done with it; nothing when this is closed."""

@@ -1,5 +1,6 @@
 """Work that is done when its time has come, all that is due together."""
 
+import errno
 import threading
 import time
 
@@ -26,6 +27,18 @@ def test_delayed_work_is_done_in_order():
     later.close()
     assert done == ["a", "b", "c"]
     assert time.monotonic() - start >= 0.2
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(background.log, "exception", full, raising=False)
+    later, done = Later(), threading.Event()
+    later.do(soon(), 1, lambda _: 1 / 0, None)
+    later.do(soon(0.1), 1, lambda _: done.set(), None)
+    assert done.wait(60)
+    later.close()
 
 
 @pytest.fixture
