@@ -536,6 +536,16 @@ DELIVERIES = Dashboard(
                     ),
                     "In the last hour.",
                 ),
+                Panel(
+                    "Events not exported",
+                    "s",
+                    (
+                        ("max (wakupush_export_lag_seconds{$n})", "since the first"),
+                        ("max (wakupush_export_lag_rows{$n})", "events, 100,000 at most"),
+                        ("sum (increase(wakupush_event_days_lost_total{$n}[1d]))", "days lost"),
+                    ),
+                    "What `wakupush pipeline export` has yet to take; nothing if there is no export.",
+                ),
             ),
         ),
         (

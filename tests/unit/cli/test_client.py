@@ -17,7 +17,6 @@ from unittest.mock import Mock
 import pytest
 from typer.testing import CliRunner
 
-from support.logs import logging_as_before
 from wakupush.cli import client as commands
 from wakupush.cli.client import Exit
 from wakupush.client.drivers import light
@@ -26,13 +25,6 @@ from wakupush.client.events import Unsent
 from wakupush.client.rules.acquaintances import KEEP_SECONDS, Acquaintance, Way
 from wakupush.client.rules.registering import Enrolment, RegistrarState, Status
 from wakupush.protocol.keys import PrivateKey
-
-
-@pytest.fixture(autouse=True)
-def _logging():
-    with logging_as_before():
-        yield
-
 
 HOSTILE = ["[/]", "[bold]x", "\x1b]0;title\x07\x1b[2J", "a\nb", "x" * 10_000]
 

@@ -80,7 +80,7 @@ def test_the_first_fault_counts(at):
 
 
 def test_every_failure_of_the_checks_is_in_the_table():
-    parts = (registration.check, registration._name_faults, registration._access_faults, registration._device_faults)
+    parts = (registration.check, registration._name_faults, registration._access_faults, registration.device_faults)
     source = "".join(map(inspect.getsource, parts))
     assert set(re.findall(r"Failure\.(\w+)", source)) == {failure.name for failure, _ in FAULTS}
 
