@@ -160,7 +160,7 @@ class Later:
                 except Exception:
                     log.exception("unfinished")
         finally:
-            # Also where the log cannot be written, as on a full disk.
+            # Also if the logger raises, as one that prints to a closed file does.
             self._free.release()
 
     def _due(self) -> dict[Callable[[list[Any]], object], list[Any]]:
