@@ -9,7 +9,7 @@ from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PublicKey
 from wakupush.runtime.settings import Settings
-from wakupush.server.engine.identity import load_public_key
+from wakupush.server.engine.identity import load_public_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,12 @@ class Routes:
     queues: dict[str, Queue]
 
     @classmethod
-    def of(cls, server: PublicKey) -> Self:
-        """Return the routes to a server."""
-        personal, partitioned = topics.server_content_topics(server)
-        return cls({personal: REGISTRATION, partitioned: DISPATCH})
+    def of(cls, *servers: PublicKey) -> Self:
+        """Return the routes to a server of these keys."""
+        names = [topics.server_content_topics(server) for server in servers]
+        return cls(
+            {personal: REGISTRATION for personal, _ in names} | {partitioned: DISPATCH for _, partitioned in names}
+        )
 
     @classmethod
     def load(cls, settings: Settings) -> Self:
@@ -31,7 +33,7 @@ class Routes:
         Raises:
             SettingsError: there is no public key, or it is not valid.
         """
-        return cls.of(load_public_key(settings))
+        return cls.of(*load_public_keys(settings))
 
     def route(
         self, entries: Iterable[Entry], watched: Callable[[Sequence[bytes]], set[bytes]]

@@ -18,7 +18,7 @@ from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.beat import turns
 from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.turns import Turns
-from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity
+from wakupush.server.engine.identity import UNPUBLISHED, NoIdentityError, is_published, load_identity
 from wakupush.workers.app import create_app
 from wakupush.workers.counters import of_beat, of_publishing, of_worker
 from wakupush.workers.pulse import Noting
@@ -45,11 +45,11 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         concurrency: processes.
 
     Raises:
-        NoIdentityError: there is no private key, or it is not that of the public key which ingest has.
+        NoIdentityError: there is no private key, or it is not that of the public keys which ingest has.
         SettingsError: an address is not valid.
     """
     if not is_published(load_identity(settings), settings):
-        raise NoIdentityError("WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
+        raise NoIdentityError(UNPUBLISHED)
     check_dsn(settings.postgres)
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()

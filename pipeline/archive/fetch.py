@@ -9,10 +9,10 @@ from typing import Final
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pipeline.archive.files import HOUR, Archive, Hour
 from wakupush.pipeline.errors import PipelineError
-from wakupush.protocol.keys import InvalidKeyError, PublicKey
+from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.topics import server_content_topics
-from wakupush.runtime.settings import Settings
-from wakupush.server.engine.identity import NoIdentityError, load_identity
+from wakupush.runtime.settings import Settings, SettingsError
+from wakupush.server.engine.identity import NoIdentityError, load_identity, load_public_keys
 from wakupush.waku.errors import NodeError
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
@@ -53,8 +53,8 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
     Raises:
         PipelineError: the text says what to do.
     """
-    server = server_key(settings)
-    archive = Archive.of(settings.pipeline, server)
+    servers = server_keys(settings)
+    archive = Archive.of(settings.pipeline, servers[0])
     now = time.time()
     hours = [
         Hour(shard, start)
@@ -65,7 +65,8 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
     stores = [Store(url, timeout=waku.timeout, max_read_bytes=waku.max_read_bytes) for url in settings.stores.values()]
     with archive.writing():
         incomplete = [hour for hour in hours if not archive.is_complete(hour)]
-        walks = [_Walk(hour, stores, server_content_topics(server), now) for hour in incomplete]
+        topics = tuple({topic for server in servers for topic in server_content_topics(server)})
+        walks = [_Walk(hour, stores, topics, now) for hour in incomplete]
         try:
             return _fetch(archive, walks, CONNECTIONS, len(hours) - len(incomplete), progress)
         finally:
@@ -73,18 +74,18 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
                 store.close()
 
 
-def server_key(settings: Settings) -> PublicKey:
-    """Return the public key that the server's topics are derived from.
+def server_keys(settings: Settings) -> tuple[PublicKey, ...]:
+    """Return the public keys that the server's topics are derived from, today's first.
 
     Raises:
         PipelineError: the settings name no key, or one that cannot be read.
     """
     try:
         if settings.public_key is not None:
-            return PublicKey.from_hex(settings.public_key)
-        return load_identity(settings).public_key
-    except InvalidKeyError as error:
-        raise PipelineError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
+            return load_public_keys(settings)
+        return tuple(key.public_key for key in load_identity(settings).keys)
+    except SettingsError as error:
+        raise PipelineError(str(error)) from None
     except NoIdentityError as error:
         raise PipelineError(f"WAKUPUSH_PUBLIC_KEY is missing, and {error}") from None
 

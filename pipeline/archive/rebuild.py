@@ -46,12 +46,11 @@ from wakupush.postgres import query_topics
 from wakupush.protocol import registration
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.identity import Identity
-from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.identity import Identity, parse
+from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.registration import Limits, request_id
 from wakupush.protocol.sealing import seal, unseal
 from wakupush.protocol.segments import Segment
-from wakupush.protocol.topics import server_content_topics
 from wakupush.runtime import keyfile
 from wakupush.runtime.connections.postgres import check_dsn, parameters, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
@@ -104,6 +103,8 @@ _CONTENT_SCHEMA: Final = pa.schema(
         # Of a registration: who sent it, as hash and key; its request's digest; what the client sealed for the server.
         pa.field("key_hash", pa.binary()),
         pa.field("client", pa.binary()),
+        # The server's key that it is sealed to; a segment of it has the same.
+        pa.field("server", pa.binary()),
         pa.field("digest", pa.binary()),
         # Of a segment: who signed it; of which message it is which part, of how many; its payload is sealed by us.
         pa.field("signer", pa.binary()),
@@ -194,7 +195,7 @@ def identity_in(key_file: Path) -> Identity:
         PipelineError: there is no key in it.
     """
     try:
-        return Identity.of(keyfile.read(key_file, PrivateKey))
+        return keyfile.read_text(key_file, parse)
     except keyfile.KeyFileError as error:
         raise PipelineError(str(error)) from None
 
@@ -211,7 +212,9 @@ def run(spark: SparkSession, settings: Settings) -> Rebuilt:
         PipelineError: the text says what to do.
     """
     job = Job.of(settings)
-    files = Archive.of(settings.pipeline, identity_in(job.key_file).public_key).files()
+    # Of each key its own: what was fetched before a rotation may not be in the Stores any more.
+    archives = [Archive.of(settings.pipeline, key.public_key) for key in identity_in(job.key_file).keys]
+    files = [file for archive in archives for file in archive.files()]
     if not files:
         raise PipelineError(f"{settings.pipeline.archive} has nothing of this server: run fetch-archive first")
     with connect(settings.postgres) as connection:
@@ -296,19 +299,16 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
 
 def _open(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     identity = identity_in(job.key_file)
-    own = server_content_topics(identity.public_key)
     for batch in batches:
-        yield pa.RecordBatch.from_pylist(
-            [_content_row(row, identity, own) for row in batch.to_pylist()], _CONTENT_SCHEMA
-        )
+        yield pa.RecordBatch.from_pylist([_content_row(row, identity) for row in batch.to_pylist()], _CONTENT_SCHEMA)
 
 
-def _content_row(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
-    if row["content_topic"] not in own:
+def _content_row(row: _Row, identity: Identity) -> _Row:
+    if row["content_topic"] not in identity.by_topic:
         return {"outcome": ELSEWHERE}
     entry = Entry(row["pubsub_topic"], row["hash"], 0.0, message_of(row))
     try:
-        content = open_asymmetric(entry, identity.private_key)
+        content = open_asymmetric(entry, identity)
     except Exception:  # noqa: BLE001 - the workers would put this message aside, and so does a rebuild
         content = Failure.QUARANTINED
     if isinstance(content, Part):
@@ -316,6 +316,7 @@ def _content_row(row: _Row, identity: Identity, own: tuple[str, ...]) -> _Row:
         return {
             "outcome": SEGMENT,
             "sent": row["timestamp"],
+            "server": content.recipient.uncompressed if content.recipient else b"",
             "signer": content.transport_signer.uncompressed if content.transport_signer else b"",
             "whole": segment.entire_message_hash,
             "index": segment.index,
@@ -337,6 +338,7 @@ def _row_of(content: Opened | Failure, timestamp: int, identity: Identity) -> _R
         "sent": timestamp,
         "key_hash": content.signer.key_hash,
         "client": content.signer.uncompressed,
+        "server": content.recipient.uncompressed if content.recipient else b"",
         "digest": identity.request_digest(request_id(content.inner)),
         "sealed": content.inner,
     }
@@ -367,7 +369,8 @@ def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> It
         ]
         signer = PublicKey(row["signer"]) if row["signer"] else None
         payloads.clear()
-        yield _row_of(join(Part(segments[-1], signer), segments), row["sent"], identity)
+        server = PublicKey(row["server"])
+        yield _row_of(join(Part(segments[-1], signer, server), segments), row["sent"], identity)
 
 
 def _fold(job: Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -406,7 +409,11 @@ def _decide(row: _Row, installations: Installations, identity: Identity, job: Jo
     """Return the outcome of a registration, and the change to store."""
     try:
         request = open_registration(
-            identity, PublicKey(row["client"]), row["sealed"], most_bytes=job.limits.registration_bytes
+            identity,
+            PublicKey(row["client"]),
+            PublicKey(row["server"]),
+            row["sealed"],
+            most_bytes=job.limits.registration_bytes,
         )
         change = change_of(
             identity, request, installations, most_installations=job.most_installations, limits=job.limits

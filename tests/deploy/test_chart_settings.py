@@ -211,6 +211,15 @@ def test_workers_know_the_public_key_of_ingest(monkeypatch, tmp_path):
     assert holders == {*QUEUES, "doctor"}
 
 
+def test_earlier_keys_reach_whoever_has_the_key():
+    key = "0x04" + "cd" * 64
+    rendered = objects(VALUES["minimal"], "--set-json", f'previousPublicKeys=["{key}"]')
+    maps = [each["data"] for each in rendered if "WAKUPUSH_PUBLIC_KEY" in each.get("data", ())]
+    assert [data["WAKUPUSH_PREVIOUS_PUBLIC_KEYS"] for data in maps] == [f'["{key}"]']
+    for component, env in compose_environments():
+        assert ("WAKUPUSH_PREVIOUS_PUBLIC_KEYS" in env) is ("WAKUPUSH_PUBLIC_KEY" in env), component
+
+
 def test_compose_networks_match_the_chart():
     services = compose_services()
     for component, parts in (REACHES | {"pipeline": {"postgres", "node"}}).items():

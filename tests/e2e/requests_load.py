@@ -26,9 +26,9 @@ class Load:
 
     PER_SECOND = 20
 
-    def __init__(self, stack, url):
+    def __init__(self, stack, url, *, server=None):
         self.stack, self.url = stack, url
-        self.key, self.server = PrivateKey.generate(), stack.key.public_key
+        self.key, self.server = PrivateKey.generate(), server or stack.key.public_key
         self.registered = messages.registration(self.key, self.server)
         self.observer = Observer(url, stack.gorush_url)
         #: By message id: when it was sent, how long its answer took, and whether that was a success.
@@ -59,7 +59,10 @@ class Load:
                 answer = PushNotificationResponse.FromString(reply.inner)
                 self.took.setdefault(answer.message_id, at - self.sent[answer.message_id])
                 self.answered[answer.message_id] = all(report.success for report in answer.reports)
-        self.pushed += sum(push.outcome == "delivered" for push in self.observer.pushes())
+        mine = (
+            push for push in self.observer.pushes() if push.notification["tokens"] == [self.registered.device_token]
+        )
+        self.pushed += sum(push.outcome == "delivered" for push in mine)
         return self.sent.keys() <= self.answered.keys() and self.pushed >= len(self.sent)
 
     def __enter__(self):

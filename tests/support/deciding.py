@@ -138,7 +138,9 @@ def registration_message(version=1, *, user=ALICE, device=PHONE, nonce="", **fie
     request_id = shake256_64(sealed)
     digest = IDENTITY.request_digest(request_id)
     is_plausible = registration_rules.is_plausible(content, limits=registration_rules.LIMITS)
-    return OpenedRegistration(user.public_key, request_id, digest, content, installation(user, device), is_plausible)
+    return OpenedRegistration(
+        user.public_key, IDENTITY.public_key, request_id, digest, content, installation(user, device), is_plausible
+    )
 
 
 def unregistration_message(version, **fields):
@@ -163,7 +165,7 @@ def decide_registrations(*contents, stored=NOTHING_STORED, verdicts=ALLOW, limit
 def registration_answers(outcomes):
     """Return the errors that registrations are answered with; None stands for success."""
     return [
-        registration_rules.parse_response(outcome.reply.inner).error if outcome.reply else Answer.SILENCE
+        registration_rules.parse_response(outcome.replies[0].inner).error if outcome.replies else Answer.SILENCE
         for outcome in outcomes
     ]
 
@@ -201,7 +203,8 @@ WRONG_ITEM, FILTERED_ITEM, LOST_ITEM = item(access_token="x"), item(type=Notific
 def push_request(*items, sender=BOB, number=1, message_id=None, too_many=False):
     """Return an opened request; those of one number are the same application message."""
     content = Request(b"id %d" % number if message_id is None else message_id, items, too_many)
-    return OpenedRequest(sender.public_key, number.to_bytes(32, "big"), content, tuple(map(address, items)))
+    addresses = tuple(map(address, items))
+    return OpenedRequest(sender.public_key, IDENTITY.public_key, number.to_bytes(32, "big"), content, addresses)
 
 
 def address(item):
@@ -287,6 +290,6 @@ def admitted_keys(outcome):
 
 def request_answers(outcome):
     """Return the errors that the items of a request are answered with; None stands for success."""
-    if outcome.reply is None:
+    if not outcome.replies:
         return Answer.SILENCE
-    return [report.error for report in request_rules.parse_response(outcome.reply.inner).reports]
+    return [report.error for report in request_rules.parse_response(outcome.replies[0].inner).reports]

@@ -14,6 +14,7 @@ from wakupush.cli import (
     client,
     dead_letters,
     devnet,
+    identity,
     ingest,
     pipeline,
     quarantine,
@@ -45,7 +46,7 @@ app = typer.Typer(
 #: All commands and groups of commands, by the panel of the help in which they stand.
 PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Try": (devnet.demo, devnet.dev, devnet.replay),
-    "Set up": (setup.keygen, setup.public_key, setup.migrate, settings.settings, setup.profile, apps.app),
+    "Set up": (setup.keygen, setup.public_key, identity.app, setup.migrate, settings.settings, setup.profile, apps.app),
     "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, pipeline.app),
     "Operate": (
         status.status,
@@ -63,6 +64,7 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
 #: Of the groups, and of a command whose function has another name.
 _NAMES = {
     apps.app: "apps",
+    identity.app: "identity",
     breaker.app: "breaker",
     client.app: "client",
     dead_letters.app: "dead-letters",

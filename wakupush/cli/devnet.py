@@ -62,7 +62,10 @@ def dev(
     if identity_key:
         key = keyfile.read(identity_key, PrivateKey)
     elif settings.identity_key or settings.identity_key_file:
-        key = load_identity(settings).private_key
+        identity = load_identity(settings)
+        if identity.root.public_key != identity.public_key:
+            raise UsageError("dev runs with one key, and WAKUPUSH_IDENTITY_KEY_FILE has several")
+        key = identity.private_key
     external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
     sys.exit(in_foreground.run(external, key, settings))
 

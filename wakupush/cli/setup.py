@@ -28,10 +28,10 @@ def keygen(
 
 def public_key(file: Annotated[Path, typer.Argument(help="The file with the private key.")]) -> None:
     """Print the public key of a private key."""
-    from wakupush.protocol.keys import PrivateKey
+    from wakupush.protocol.identity import parse
     from wakupush.runtime import keyfile
 
-    typer.echo(str(keyfile.read(file, PrivateKey).public_key))
+    typer.echo(str(keyfile.read_text(file, parse).public_key))
 
 
 def migrate(

@@ -66,6 +66,8 @@ class Change:
     registration: Registration | Unregistration
     #: The app that a registration is for; empty if the server does not tell apps apart.
     app: str = ""
+    #: Id (8 bytes) of the server's key that it was sealed to and that its grant names; None for the root.
+    server_key: bytes | None = None
 
     @property
     def row(self) -> Stored:
@@ -100,6 +102,8 @@ class QueriedDevice:
 
     #: 64 bytes.
     key_hash: bytes
+    #: Id of the server's key that the grant names, see `Change`.
+    server_key: bytes | None = None
     installation_id: str
     version: int
     access_token: str = field(repr=False)

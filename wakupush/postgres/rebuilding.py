@@ -18,6 +18,7 @@ COLUMNS: Final = (
     "key_hash",
     "installation_hash",
     "app",
+    "server_key",
     "version",
     "request_digest",
     "registered",

@@ -100,6 +100,13 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
     return by_key
 
 
+def count_by_server_key(connection: Connection) -> dict[bytes | None, int]:
+    """Return how many installations are registered under each of the server's keys, by its id; all are read."""
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0")
+        return dict(connection.execute(_SQL["server_keys"]).fetchall())
+
+
 def lock(connection: Connection, installations: Collection[Installation]) -> None:
     """Lock devices whose tokens are to be judged, always in the same order, and before their deliveries."""
     if installations:
@@ -147,12 +154,13 @@ def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
 
 
 def _device(at_rest: AtRest, *row: Any) -> QueriedDevice:
-    key_hash, installation_hash, numeric, contacts_only, sealed_device, sealed_allowed_keys = row
+    key_hash, installation_hash, server_key, numeric, contacts_only, sealed_device, sealed_allowed_keys = row
     installation = Installation(key_hash, installation_hash)
     version = int(numeric)
     device = at_rest.open_device(installation, version, sealed_device)
     return QueriedDevice(
         key_hash=key_hash,
+        server_key=server_key,
         installation_id=device.installation_id,
         version=version,
         access_token=device.access_token,
@@ -168,6 +176,7 @@ def row(change: Change, registration: Registration, at_rest: AtRest) -> dict[str
     """Return the row of a change, by the names of its columns."""
     return {
         **key(change),
+        "server_key": change.server_key,
         "token_type": registration.token_type,
         "enabled": registration.enabled,
         "allow_from_contacts_only": registration.allow_from_contacts_only,

@@ -58,10 +58,15 @@ class Opened:
     signer: PublicKey
     #: 32 bytes.
     message_id: bytes
+    #: The key that it was sealed to, None if it was sealed with a shared one.
+    recipient: PublicKey | None = None
 
 
-def read(payload: Payload) -> Opened | segments.Segment:
+def read(payload: Payload, recipient: PublicKey | None = None) -> Opened | segments.Segment:
     """Return the application message in a payload, or the segment of one.
+
+    Args:
+        recipient: see `Opened`.
 
     Raises:
         Refused: PAYLOAD_MALFORMED, METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING if neither the
@@ -74,7 +79,7 @@ def read(payload: Payload) -> Opened | segments.Segment:
     signer = message.signer or payload.signer
     if signer is None:
         raise Refused(Failure.SIGNATURE_MISSING)
-    return Opened(message.type, message.inner, signer, message.message_id)
+    return Opened(message.type, message.inner, signer, message.message_id, recipient)
 
 
 def wrap_public(metadata: bytes, contact_code: bytes = b"") -> bytes:

@@ -1,8 +1,9 @@
-"""The server's key and the keys that are derived from it."""
+"""The server's keys: those that clients know, and those that are derived from its root."""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -11,18 +12,29 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation, Target
+from wakupush.protocol import topics
 from wakupush.protocol.at_rest import AtRest
-from wakupush.protocol.keys import PrivateKey, PublicKey
+from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 
 _DIGEST_BYTES = 16
+_KEY_ID_BYTES = 8
 _TRACE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The server's key pair, and keys derived from it by HKDF, which are never rotated."""
+    """The server's key pairs, and keys derived by HKDF from its root, which no rotation changes.
 
+    A server whose key was never rotated has one key, which is its root, too.
+    """
+
+    #: With which clients register now.
     private_key: PrivateKey
+    #: With which clients registered before; what they send to these keys is still read and answered.
+    previous: tuple[PrivateKey, ...]
+    root: PrivateKey
+    #: The keys to which messages on a content topic of the server's own may be sealed.
+    by_topic: Mapping[str, tuple[PrivateKey, ...]]
     _installation_key: bytes = field(repr=False)
     _request_key: bytes = field(repr=False)
     _pseudonym_key: bytes = field(repr=False)
@@ -38,11 +50,23 @@ class Identity:
     at_rest: AtRest = field(repr=False)
 
     @classmethod
-    def of(cls, private_key: PrivateKey) -> Identity:
-        """Return the identity of a private key."""
-        derive = partial(_derive, private_key)
+    def of(
+        cls, private_key: PrivateKey, *, previous: tuple[PrivateKey, ...] = (), root: PrivateKey | None = None
+    ) -> Identity:
+        """Return the identity of private keys.
+
+        Args:
+            private_key: the key of today.
+            previous: keys of before that are not retired.
+            root: None if no key ever took the place of this one.
+        """
+        root = root or private_key
+        derive = partial(_derive, root)
         return cls(
             private_key,
+            previous,
+            root,
+            _by_topic((private_key, *previous)),
             _installation_key=derive("installation id"),
             _request_key=derive("request id"),
             _pseudonym_key=derive("pseudonym"),
@@ -59,6 +83,30 @@ class Identity:
     def public_key(self) -> PublicKey:
         """The key that clients register with."""
         return self.private_key.public_key
+
+    @property
+    def keys(self) -> tuple[PrivateKey, ...]:
+        """Today's key, and the previous ones."""
+        return self.private_key, *self.previous
+
+    def key_of(self, public_key: PublicKey) -> PrivateKey:
+        """Return the private key of one of the server's public keys.
+
+        Raises:
+            KeyError: it is none of them.
+        """
+        for key in self.keys:
+            if key.public_key == public_key:
+                return key
+        raise KeyError("the server does not hold the private key of this public key")
+
+    def id_of(self, public_key: PublicKey) -> bytes | None:
+        """Return the id (8 bytes) by which a registration names the key of its grant; None stands for the root."""
+        return None if public_key == self.root.public_key else public_key.key_hash[:_KEY_ID_BYTES]
+
+    def named(self, key_id: bytes | None) -> PublicKey | None:
+        """Return the key that an id names, see `id_of`; None if the server does not hold it any more."""
+        return next((key.public_key for key in self.keys if self.id_of(key.public_key) == key_id), None)
 
     def installation(self, key_hash: bytes, installation_id: str) -> Installation:
         """Return the key of an installation's rows: its id is kept as a keyed hash (16 bytes)."""
@@ -113,6 +161,44 @@ class Identity:
             trace_id: of the message, 16 hex digits.
         """
         return _digest(self._trace_key, trace_id.encode())[:_TRACE_BYTES].hex()
+
+
+def parse(text: str) -> Identity:
+    """Return the identity that a key file holds: a line with 64 hex digits, and after a rotation some more.
+
+    These begin with ``previous`` or ``root``, a space, and 64 hex digits; see `written`.
+
+    Raises:
+        InvalidKeyError: it is not written so; the text repeats nothing of it.
+    """
+    first, *lines = text.strip().split("\n")
+    named: dict[str, list[PrivateKey]] = {"previous": [], "root": []}
+    for line in filter(None, map(str.strip, lines)):
+        name, _, digits = line.partition(" ")
+        if name not in named:
+            raise InvalidKeyError("a line after the first begins with neither `previous` nor `root`")
+        named[name].append(PrivateKey.from_hex(digits.strip()))
+    if len(named["root"]) > 1:
+        raise InvalidKeyError("it names two roots")
+    return Identity.of(
+        PrivateKey.from_hex(first.strip()), previous=tuple(named["previous"]), root=next(iter(named["root"]), None)
+    )
+
+
+def written(identity: Identity) -> str:
+    """Return the text of a key file, see `parse`. It is secret."""
+    lines = [identity.private_key.secret.hex(), *(f"previous {key.secret.hex()}" for key in identity.previous)]
+    if identity.root.public_key != identity.public_key:
+        lines.append(f"root {identity.root.secret.hex()}")
+    return "\n".join(lines) + "\n"
+
+
+def _by_topic(keys: tuple[PrivateKey, ...]) -> dict[str, tuple[PrivateKey, ...]]:
+    by_topic: dict[str, tuple[PrivateKey, ...]] = {}
+    for key in keys:
+        for topic in topics.server_content_topics(key.public_key):
+            by_topic[topic] = (*by_topic.get(topic, ()), key)
+    return by_topic
 
 
 def _derive(private_key: PrivateKey, name: str) -> bytes:

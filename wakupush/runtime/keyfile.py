@@ -16,11 +16,16 @@ class KeyFileError(UsageError):
 
 
 def write(path: Path, secret: bytes) -> None:
-    """Write a key into a new file, as hex digits.
+    """Write a key of 32 bytes into a new file, as hex digits.
 
-    Args:
-        path: of a file that does not exist yet.
-        secret: 32 bytes.
+    Raises:
+        KeyFileError: the file exists already, or cannot be written.
+    """
+    write_text(path, secret.hex() + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write secret text into a new file.
 
     Raises:
         KeyFileError: the file exists already, or cannot be written.
@@ -32,7 +37,7 @@ def write(path: Path, secret: bytes) -> None:
     except OSError as error:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as stream:
-        stream.write(secret.hex() + "\n")
+        stream.write(text)
 
 
 def is_open(path: Path) -> bool:
@@ -53,13 +58,25 @@ def read(path: Path, make: Callable[[bytes], T]) -> T:
     Raises:
         KeyFileError: the file cannot be read, or holds no key.
     """
+    return read_text(path, lambda text: make(_from_hex(text)))
+
+
+def read_text(path: Path, parse: Callable[[str], T]) -> T:
+    """Return what a file holds.
+
+    Args:
+        parse: makes it out of the text; raises ValueError, whose text never repeats it, if it is not as it should be.
+
+    Raises:
+        KeyFileError: the file cannot be read, or holds no key.
+    """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise KeyFileError(f"the private key in {path} cannot be read: {reason}") from None
     try:
-        return make(_from_hex(text))
+        return parse(text)
     except ValueError as error:
         raise KeyFileError(f"{path} holds no private key: {error}") from None
 

@@ -534,6 +534,8 @@ class Settings(BaseSettings):
 
     public_key: str | None = None
     """The server's public key, 0x04…, which names its topics. ingest needs it; workers refuse a wrong one."""
+    previous_public_keys: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    """Public keys of before that are not retired yet, one or a JSON list (`wakupush identity rotate` prints them)."""
     identity_key_file: Path | None = None
     """File with the server's private key, 64 hex digits (`wakupush keygen` writes one). For workers and `rebuild`."""
     identity_key: SecretStr | None = None

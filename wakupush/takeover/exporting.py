@@ -65,9 +65,11 @@ def run(
         kdf_iterations: how often the password is hashed.
 
     Raises:
-        TakeoverError: the file is there already, or cannot be written; SQLCipher is missing; see
-            `wakupush.takeover.opening`.
+        TakeoverError: the server has earlier keys; the file is there already, or cannot be written; SQLCipher is
+            missing; see `wakupush.takeover.opening`.
     """
+    if identity.previous:
+        raise TakeoverError("registrations may name a previous key of this server: `wakupush identity retire` it first")
     module = database.module_for(password)
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

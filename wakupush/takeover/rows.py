@@ -86,7 +86,8 @@ def read(row: Row, identity: Identity, limits: rules.Limits) -> Reading:
     if row.types.endswith(b"null"):
         unregistration = Unregistration(installation_id=name, version=row.version)
         return Reading(Change(installation, b"", unregistration))
-    return _read_registered(row, name, installation, limits)
+    server_key = identity.id_of(identity.public_key)
+    return _read_registered(row, name, installation, server_key, limits)
 
 
 def installation_id_of(row: Row) -> str | None:
@@ -98,7 +99,9 @@ def installation_id_of(row: Row) -> str | None:
     return text if is_uuid(text) and "\0" not in text else None
 
 
-def _read_registered(row: Row, name: str, installation: Installation, limits: rules.Limits) -> Reading:
+def _read_registered(
+    row: Row, name: str, installation: Installation, server_key: bytes | None, limits: rules.Limits
+) -> Reading:
     if row.registration is None:
         return _refusal(row, Failure.REGISTRATION_TOO_LARGE.label)
     try:
@@ -116,7 +119,7 @@ def _read_registered(row: Row, name: str, installation: Installation, limits: ru
     if row.is_crowded:
         reasons.append(CROWDED)
     reports = tuple(report(row, reason, is_taken=True) for reason in reasons)
-    return Reading(Change(installation, b"", rules.of(message)), reports)
+    return Reading(Change(installation, b"", rules.of(message), server_key=server_key), reports)
 
 
 def _is_tolerated(fault: Failure, message: PushNotificationRegistration) -> bool:

@@ -73,6 +73,7 @@ USES = {
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": EVERY},
     Role.OPERATOR: {
         "apps": {"unfinished"},
+        "registrations": {"server_keys"},
         "dead_letters": EVERY,
         "dead_tokens": EVERY,
         "token_trials": {"shares"},

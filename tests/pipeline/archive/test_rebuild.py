@@ -22,6 +22,7 @@ from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.roles import Role
+from wakupush.operate import identities
 from wakupush.pipeline.archive import rebuild
 from wakupush.pipeline.archive.files import Archive
 from wakupush.pipeline.errors import PipelineError
@@ -29,6 +30,7 @@ from wakupush.postgres.rebuilding import COLUMNS
 from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import message_hash
+from wakupush.protocol.identity import written
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
@@ -132,6 +134,27 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
     assert registrations(rebuilt) == made
 
 
+def test_registrations_are_rebuilt_under_the_key_they_name(server, spark):
+    """After a rotation the archive of the key of before is read, too."""
+    settings, archives = server(), [server.archive]
+    identity = identities.rotate(rebuild.identity_in(settings.identity_key_file))
+    settings.identity_key_file.unlink()
+    keyfile.write_text(settings.identity_key_file, written(identity))
+    archives.append(Archive.of(settings.pipeline, identity.public_key))
+    sent = []
+    for key, folder, seed in zip((server.key.public_key, identity.public_key), archives, (5, 6), strict=True):
+        messages = History.of(key, seed=seed).user_of_versions()
+        archive(folder, messages)
+        sent += messages
+    live, rebuilt = server(), server()
+    handle(live, sent)
+    as_its_role(spark, rebuilt)
+    assert registrations(rebuilt) == registrations(live)
+    server_keys = "SELECT key_hash, server_key FROM registrations WHERE registered ORDER BY 1"
+    assert rows(rebuilt, server_keys) == rows(live, server_keys)
+    assert {key for _, key in rows(live, server_keys)} == {None, identity.id_of(identity.public_key)}
+
+
 def test_into_a_database_that_is_ahead(server, spark):
     """The server has messages that the archive lacks, and lacks some that it has."""
     history = History.of(server.key.public_key, seed=11)
@@ -153,9 +176,13 @@ def test_while_a_server_is_writing(server):
     identity = rebuild.identity_in(living.identity_key_file)
     changes = []
     for message in sent:
-        opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity.private_key)
+        opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity)
         asked = open_registration(
-            identity, opened.signer, opened.inner, most_bytes=registration.LIMITS.registration_bytes
+            identity,
+            opened.signer,
+            opened.recipient,
+            opened.inner,
+            most_bytes=registration.LIMITS.registration_bytes,
         )
         with suppress(Refused):
             changes.append(
@@ -246,7 +273,7 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
     for number in range(5):
         content = messages.registration(client, server.key.public_key)
         sealed = seal_registration(content, client, server.key.public_key)
-        asked = open_registration(identity, client.public_key, sealed, most_bytes=100_000)
+        asked = open_registration(identity, client.public_key, identity.public_key, sealed, most_bytes=100_000)
         change = change_of(identity, asked, Installations(), most_installations=9, limits=registration.LIMITS)
         if number == 3:
             change = replace(change, registration=replace(change.registration, token_type=99_999))

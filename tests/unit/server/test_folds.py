@@ -11,6 +11,7 @@ from support.deciding import (
     ALLOW,
     BOB,
     CAROL,
+    IDENTITY,
     NOTHING_STORED,
     PHONE,
     TABLET,
@@ -60,7 +61,7 @@ registrations = st.one_of(
     ),
     st.builds(unregistration_message, st.integers(1, 4), user=users, device=devices),
     st.sampled_from([Failure.INNER_MALFORMED, Failure.REGISTRATION_MALFORMED]).map(
-        lambda failure: RefusedRegistration(ALICE.public_key, bytes(64), failure)
+        lambda failure: RefusedRegistration(ALICE.public_key, IDENTITY.public_key, bytes(64), failure)
     ),
 )
 #: Their version makes them plausible, their grant is not the user's.
@@ -231,7 +232,7 @@ def test_requests_are_decided_one_by_one(batch_and_facts):
     for message, outcome in zip(batch, together, strict=True):
         [alone] = decide_requests([message], facts, ALLOW, TASK)
         facts = remember(facts, alone)
-        assert outcome.reply == alone.reply
+        assert outcome.replies == alone.replies
         assert outcome.effect.failures == alone.effect.failures
         # The database takes each delivery once.
         new = [each for each in alone.effect.admissions if each.delivery.delivery_key not in pushed_keys]

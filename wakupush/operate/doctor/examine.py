@@ -26,7 +26,7 @@ from wakupush.runtime.connections.postgres import check_dsn, is_pooled, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.server.delivery.apps import app_of
-from wakupush.server.engine.identity import NoIdentityError, is_published, load_identity, load_public_key
+from wakupush.server.engine.identity import UNPUBLISHED, NoIdentityError, is_published, load_identity, load_public_keys
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
@@ -101,14 +101,15 @@ def _identity(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.WARNING, part, "WAKUPUSH_PUBLIC_KEY is missing: ingest does not start without it")
         return
     try:
-        load_public_key(settings)
+        load_public_keys(settings)
     except SettingsError as error:
         yield Finding(Level.FAULT, part, f"{error}; ingest does not start")
         return
     if identity is not None and not is_published(identity, settings):
-        yield Finding(Level.FAULT, part, "WAKUPUSH_PUBLIC_KEY is not that of the private key: ingest listens elsewhere")
+        yield Finding(Level.FAULT, part, UNPUBLISHED)
     elif identity is not None:
-        yield Finding(Level.OK, part, f"the public key is {identity.public_key}")
+        previous = "".join(f"; before: {key.public_key}" for key in identity.previous)
+        yield Finding(Level.OK, part, f"the public key is {identity.public_key}{previous}")
 
 
 def _nodes(settings: Settings) -> Iterator[Finding]:

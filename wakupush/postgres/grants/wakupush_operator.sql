@@ -13,7 +13,7 @@ GRANT SELECT (message_hash), DELETE ON ledger TO wakupush_operator;
 GRANT SELECT (message_hash), DELETE ON message_attempts TO wakupush_operator;
 GRANT SELECT, UPDATE (retried_at), DELETE ON quarantine TO wakupush_operator;
 GRANT
-    SELECT (key_hash, installation_hash, registered, version, app, token_type, token_died_at, suspected_at),
+    SELECT (key_hash, installation_hash, registered, server_key, version, app, token_type, token_died_at, suspected_at),
     UPDATE (token_died_at)
 ON registrations TO wakupush_operator;
 GRANT SELECT (name, checksum) ON schema_migrations TO wakupush_operator;

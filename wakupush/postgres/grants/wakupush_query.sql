@@ -14,7 +14,7 @@ GRANT
 ON quarantine TO wakupush_query;
 GRANT SELECT ON query_topics TO wakupush_query;
 GRANT
-    SELECT (key_hash, installation_hash, registered, version, token_died_at, proven, allow_from_contacts_only,
+    SELECT (key_hash, installation_hash, registered, server_key, version, token_died_at, proven, allow_from_contacts_only,
         sealed_device, sealed_allowed_key_list)
 ON registrations TO wakupush_query;
 GRANT SELECT (name) ON schema_migrations TO wakupush_query;

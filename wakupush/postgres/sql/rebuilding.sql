@@ -3,7 +3,7 @@ CREATE TEMPORARY TABLE rebuilt (LIKE registrations) ON COMMIT DROP
 
 -- name: copy
 COPY rebuilt (
-    key_hash, installation_hash, app, version, request_digest, registered, token_type, enabled,
+    key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 ) FROM STDIN
@@ -11,18 +11,19 @@ COPY rebuilt (
 -- name: merge
 WITH newer AS (
     INSERT INTO registrations AS stored (
-        key_hash, installation_hash, app, version, request_digest, registered, token_type, enabled,
+        key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
         allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
         blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
     )
     SELECT
-        key_hash, installation_hash, app, version, request_digest, registered, token_type, enabled,
+        key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
         allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
         blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
     FROM rebuilt
     ORDER BY key_hash, installation_hash
     ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
         app = excluded.app,
+        server_key = excluded.server_key,
         version = excluded.version,
         request_digest = excluded.request_digest,
         registered = excluded.registered,

@@ -11,28 +11,29 @@ GROUP BY key_hash
 
 -- name: put
 INSERT INTO registrations AS stored (
-    key_hash, installation_hash, app, version, request_digest, registered, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
+    key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
+    allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 )
 SELECT
-    key_hash, installation_hash, app, version, request_digest, true, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
+    key_hash, installation_hash, app, server_key, version, request_digest, true, token_type, enabled,
+    allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
 FROM unnest(
-    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[], %(version)s::numeric[],
-    %(request_digest)b::bytea[], %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[], %(server_key)b::bytea[],
+    %(version)s::numeric[], %(request_digest)b::bytea[], %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
     %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
     %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
     %(allowed_mentions_chat_digests)b::bytea[]
 ) AS new (
-    key_hash, installation_hash, app, version, request_digest, token_type, enabled, allow_from_contacts_only,
-    block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
+    key_hash, installation_hash, app, server_key, version, request_digest, token_type, enabled,
+    allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
     muted_chat_digests, allowed_mentions_chat_digests
 )
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     app = excluded.app,
+    server_key = excluded.server_key,
     version = excluded.version,
     request_digest = excluded.request_digest,
     registered = true,
@@ -63,6 +64,7 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     request_digest = excluded.request_digest,
     registered = false,
     app = '',
+    server_key = NULL,
     token_type = NULL,
     enabled = NULL,
     allow_from_contacts_only = NULL,
@@ -142,10 +144,13 @@ WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 GROUP BY key_hash
 
 -- name: devices
-SELECT key_hash, installation_hash, version, allow_from_contacts_only, sealed_device,
+SELECT key_hash, installation_hash, server_key, version, allow_from_contacts_only, sealed_device,
     CASE WHEN allow_from_contacts_only THEN sealed_allowed_key_list END
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
+
+-- name: server_keys
+SELECT server_key, count(*) FROM registrations WHERE registered GROUP BY server_key
 
 -- name: token_died
 UPDATE registrations SET token_died_at = now(), suspected_at = NULL

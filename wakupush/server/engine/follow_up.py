@@ -161,7 +161,7 @@ def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
 def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[_Answer]:
     engine = batch.engine
     most_bytes = engine.settings.waku.max_message_bytes
-    answers = seal([outcome for _, outcome in changes], engine.identity.private_key, most_bytes=most_bytes)
+    answers = seal([outcome for _, outcome in changes], engine.identity, most_bytes=most_bytes)
     corrections = [
         Correction(outcome, parts, [answer_id for answer_id, _ in old.parts])
         for (old, outcome), parts in zip(changes, answers, strict=True)
@@ -183,7 +183,7 @@ def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> Non
     once = {
         part
         for batch, answer in answers
-        if len(answer.parts) > 1 or not batch.kind.repeats_answers
+        if len(answer.parts) > len(answer.outcome.replies) or not batch.kind.repeats_answers
         for _, part in answer.parts
     }
     due = time.monotonic() + again_after  # a light client may have subscribed by then

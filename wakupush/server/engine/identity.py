@@ -1,10 +1,18 @@
 """The server's keys, as the settings name them."""
 
-from wakupush.protocol.identity import Identity
-from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
+from typing import Final
+
+from wakupush.protocol.identity import Identity, parse
+from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.runtime import keyfile
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.usage import UsageError
+
+#: Said where `is_published` says no.
+UNPUBLISHED: Final = (
+    "WAKUPUSH_PUBLIC_KEY and WAKUPUSH_PREVIOUS_PUBLIC_KEYS are not those of the private keys: ingest listens elsewhere"
+    " (`wakupush identity status` prints them)"
+)
 
 
 class NoIdentityError(UsageError):
@@ -19,40 +27,48 @@ def load_identity(settings: Settings) -> Identity:
     """
     if settings.identity_key is not None:
         try:
-            return Identity.of(PrivateKey.from_hex(settings.identity_key.get_secret_value()))
+            return parse(settings.identity_key.get_secret_value())
         except InvalidKeyError as error:
             raise NoIdentityError(f"WAKUPUSH_IDENTITY_KEY holds no private key: {error}") from None
     if settings.identity_key_file is not None:
         try:
-            return Identity.of(keyfile.read(settings.identity_key_file, PrivateKey))
+            return keyfile.read_text(settings.identity_key_file, parse)
         except keyfile.KeyFileError as error:
             raise NoIdentityError(str(error)) from None
     raise NoIdentityError("no private key: set WAKUPUSH_IDENTITY_KEY_FILE (`wakupush keygen FILE` makes one)")
 
 
-def load_public_key(settings: Settings) -> PublicKey:
-    """Return the public key that the settings name; ingest listens on its topics.
+def load_public_keys(settings: Settings) -> tuple[PublicKey, ...]:
+    """Return the public keys that the settings name, today's first; ingest listens on the topics of all.
 
     Raises:
-        SettingsError: there is no public key, or it is not valid.
+        SettingsError: there is no public key, or one is not valid.
     """
     if settings.public_key is None:
         raise SettingsError("WAKUPUSH_PUBLIC_KEY is missing: `wakupush keygen` prints it")
-    try:
-        return PublicKey.from_hex(settings.public_key)
-    except InvalidKeyError as error:
-        raise SettingsError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
+    return (
+        _public_key("WAKUPUSH_PUBLIC_KEY", settings.public_key),
+        *(_public_key("WAKUPUSH_PREVIOUS_PUBLIC_KEYS", key) for key in settings.previous_public_keys),
+    )
 
 
 def is_published(identity: Identity, settings: Settings) -> bool:
-    """Return whether the settings name no public key, on whose topics ingest listens, or that of the identity.
+    """Return whether the settings name no public key, on whose topics ingest listens, or those of the identity.
 
     Raises:
-        NoIdentityError: it is not a public key.
+        NoIdentityError: a key is not valid.
     """
     if settings.public_key is None:
         return True
     try:
-        return PublicKey.from_hex(settings.public_key) == identity.public_key
+        published, *previous = load_public_keys(settings)
+    except SettingsError as error:
+        raise NoIdentityError(str(error)) from None
+    return published == identity.public_key and set(previous) == {key.public_key for key in identity.previous}
+
+
+def _public_key(setting: str, value: str) -> PublicKey:
+    try:
+        return PublicKey.from_hex(value)
     except InvalidKeyError as error:
-        raise NoIdentityError(f"WAKUPUSH_PUBLIC_KEY: {error}") from None
+        raise SettingsError(f"{setting}: {error}") from None

@@ -125,7 +125,7 @@ def _writes_quickly(engine: Engine, write: Callable[[Connection, Entry], None], 
 
 def _owner(engine: Engine, entry: Entry) -> Installation | None:
     """Return the installation that a message is about, if its kind says so. No kind on a public topic does."""
-    envelope = open_asymmetric(entry, engine.identity.private_key)
+    envelope = open_asymmetric(entry, engine.identity)
     for kind in engine.kinds.by_queue.values():
         content = Reader(engine.kinds, kind, engine.identity).read(envelope) if kind.owner else None
         if kind.owner and isinstance(content, Readable):

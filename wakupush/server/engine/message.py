@@ -21,8 +21,8 @@ class Part:
 
     segment: Segment
     transport_signer: PublicKey | None
-    #: Whether it came on a topic whose key is public.
-    on_public_topic: bool = False
+    #: The server's key that it was sealed to; None if it came on a topic whose key is public.
+    recipient: PublicKey | None
 
     @property
     def signer(self) -> bytes:

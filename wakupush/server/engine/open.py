@@ -9,7 +9,7 @@ from wakupush.model.failures import Failure
 from wakupush.protocol import application, payload, segments, topics
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.identity import Identity
-from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.segments import Segment
 from wakupush.server.engine.kind import Kind, Kinds
 from wakupush.server.engine.message import Content, Deferred, Elsewhere, Message, Part
@@ -26,12 +26,12 @@ class Reader:
     kind: Kind[Any, Any]
     identity: Identity
 
-    def read(self, envelope: Envelope, *, on_public_topic: bool = False) -> Content:
+    def read(self, envelope: Envelope) -> Content:
         """Return the content of an envelope; a message of another kind belongs elsewhere."""
         if not isinstance(envelope, application.Opened):
             return envelope
         kind = self.kinds.by_type.get(envelope.type)
-        if kind is None or (on_public_topic and kind.keys is None):
+        if kind is None or (envelope.recipient is None and kind.keys is None):
             return Failure.TYPE_UNSUPPORTED
         return kind.read(envelope, self.identity) if kind is self.kind else Elsewhere(kind.queue)
 
@@ -45,20 +45,21 @@ def open_messages(
         keys: for the public topics among them (4 bytes each), the keys (32 bytes each), None for one that is not
             derived yet. A message is deferred if only such a key may open it.
     """
-    own = topics.server_content_topics(reader.identity.public_key)
+    own = reader.identity.by_topic
     return [
         Message(entry, _open(entry, reader, keys))
         if reader.kind.keys is not None and entry.message.content_topic not in own
-        else Message(entry, reader.read(open_asymmetric(entry, reader.identity.private_key)))
+        else Message(entry, reader.read(open_asymmetric(entry, reader.identity)))
         for entry in entries
     ]
 
 
 def public_topics(entries: Iterable[Entry], identity: Identity) -> set[bytes]:
     """Return the topics (4 bytes each) of messages that did not come on one of the server's own."""
-    own = topics.server_content_topics(identity.public_key)
     names = {
-        topics.topic_of(entry.message.content_topic) for entry in entries if entry.message.content_topic not in own
+        topics.topic_of(entry.message.content_topic)
+        for entry in entries
+        if entry.message.content_topic not in identity.by_topic
     }
     return {topic for topic in names if topic}
 
@@ -68,22 +69,28 @@ def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | No
     envelope = open_symmetric(entry, [key for key in candidates if key is not None])
     if envelope is Failure.NOT_FOR_US and None in candidates:
         return Deferred(for_key=True)
-    return reader.read(envelope, on_public_topic=True)
+    return reader.read(envelope)
 
 
-def open_asymmetric(entry: Entry, private_key: PrivateKey) -> Envelope:
-    """Open a message of the personal or the partitioned topic."""
-    try:
-        return _read(payload.open_asymmetric(entry.message.payload, private_key))
-    except Refused as refused:
-        return refused.failure
+def open_asymmetric(entry: Entry, identity: Identity) -> Envelope:
+    """Open a message of a personal or a partitioned topic with the first of the topic's keys that fits.
+
+    Today's key alone is tried on other topics, where a message can be by mistake.
+    """
+    for key in identity.by_topic.get(entry.message.content_topic, (identity.private_key,)):
+        try:
+            return _read(payload.open_asymmetric(entry.message.payload, key), key.public_key)
+        except Refused as refused:
+            if refused.failure is not Failure.NOT_FOR_US:
+                return refused.failure
+    return Failure.NOT_FOR_US
 
 
 def open_symmetric(entry: Entry, keys: Iterable[bytes]) -> Envelope:
     """Open a message of a public topic with the first of the topic's keys (32 bytes each) that fits."""
     for key in keys:
         try:
-            return _read(payload.open_symmetric(entry.message.payload, key), on_public_topic=True)
+            return _read(payload.open_symmetric(entry.message.payload, key), None)
         except Refused as refused:
             if refused.failure is not Failure.NOT_FOR_US:
                 return refused.failure
@@ -98,13 +105,13 @@ def join(part: Part, parts: list[Segment]) -> application.Opened | Failure:
         parts: all of them, by distinct indexes.
     """
     try:
-        whole = _read(payload.Payload(segments.join(parts), part.transport_signer))
+        whole = _read(payload.Payload(segments.join(parts), part.transport_signer), part.recipient)
     except Refused as refused:
         return refused.failure
     # No client sends a segment in a segment.
     return Failure.PAYLOAD_MALFORMED if isinstance(whole, Part) else whole
 
 
-def _read(opened: payload.Payload, *, on_public_topic: bool = False) -> application.Opened | Part:
-    content = application.read(opened)
-    return Part(content, opened.signer, on_public_topic) if isinstance(content, Segment) else content
+def _read(opened: payload.Payload, recipient: PublicKey | None) -> application.Opened | Part:
+    content = application.read(opened, recipient)
+    return Part(content, opened.signer, recipient) if isinstance(content, Segment) else content

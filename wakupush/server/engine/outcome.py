@@ -14,6 +14,8 @@ class Reply:
     """An answer that is to be sealed."""
 
     recipient: PublicKey
+    #: The server's key that signs it.
+    signer: PublicKey
     type: Type.ValueType
     inner: bytes = field(repr=False)
 
@@ -24,12 +26,12 @@ class Outcome:
 
     entry: Entry
     events: tuple[Event, ...]
-    reply: Reply | None = None
+    replies: tuple[Reply, ...] = ()
     #: What the kind of the message stores: a value of its own.
     effect: object = None
     #: Of a message that is handled later; it has no other effect now.
     deferred: Deferred | None = None
-    #: Of the deliveries on which the reply reports.
+    #: Of the deliveries on which the replies report.
     delivery_keys: frozenset[bytes] = frozenset()
     #: Of a message in segments: a part that waits for the others, or the one that completed the message: then all its
     #: parts are deleted.

@@ -67,7 +67,7 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
                 release(connection, [entry for _, entry in decisions.passed_on])
                 _log_cut(task, decisions.passed_on)
             outcomes = decisions.outcomes
-            answers = seal(outcomes, engine.identity.private_key, most_bytes=settings.waku.max_message_bytes)
+            answers = seal(outcomes, engine.identity, most_bytes=settings.waku.max_message_bytes)
             counted_entry = entries[0] if alone else None
             committed = store(connection, engine, kind, context, outcomes, answers=answers, alone=counted_entry)
     try:

@@ -106,7 +106,7 @@ def _joined(message: Message, part: Part, here: Payloads, reader: Reader) -> Mes
     parts = [
         Segment(whole, index, segment.count, payload, segment.original_length) for index, payload in payloads.items()
     ]
-    content = reader.read(join(part, parts), on_public_topic=part.on_public_topic)
+    content = reader.read(join(part, parts))
     if isinstance(content, Elsewhere):
         return Message(message.entry, content)  # its parts wait there for this one
     here.clear()

@@ -32,4 +32,4 @@ def correct(outcome: Outcome, failed: Failed, context: Context) -> Outcome | Non
     request = replace(request, failures=failures)
     failure = first_failure(request)
     answered = message_event(context.task, outcome.entry, EventKind.ANSWERED, context.now, failure=failure)
-    return Outcome(entry=outcome.entry, events=(answered,), reply=reply(request), effect=CorrectedRequest(request))
+    return Outcome(entry=outcome.entry, events=(answered,), replies=(reply(request),), effect=CorrectedRequest(request))

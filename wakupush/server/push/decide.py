@@ -46,6 +46,8 @@ class AnsweredRequest:
     """A push request with the answer to its sender."""
 
     sender: PublicKey
+    #: The server's key that the sender knows.
+    server: PublicKey
     #: Of the application message, 32 bytes.
     message_id: bytes
     request: Request
@@ -260,6 +262,7 @@ def _request(
 ) -> AnsweredRequest:
     return AnsweredRequest(
         content.sender,
+        content.server,
         content.message_id,
         content.request,
         failures=tuple(item.failure for item in items),
@@ -283,7 +286,7 @@ def _answered(
     return Outcome(
         entry=message.entry,
         events=(*events, answered),
-        reply=reply(request),
+        replies=(reply(request),),
         effect=request,
         delivery_keys=frozenset(key for key in request.delivery_keys if key is not None),
         last_part=message.last_part,
@@ -293,7 +296,7 @@ def _answered(
 def reply(request: AnsweredRequest) -> Reply:
     """Return the answer to the sender of a request."""
     inner = rules.encode_response(request.request, request.failures)
-    return Reply(request.sender, Type.PUSH_NOTIFICATION_RESPONSE, inner)
+    return Reply(request.sender, request.server, Type.PUSH_NOTIFICATION_RESPONSE, inner)
 
 
 def first_failure(request: AnsweredRequest) -> Failure | None:

@@ -21,6 +21,8 @@ class OpenedRequest(Readable):
     """A push request."""
 
     sender: PublicKey
+    #: The server's key that the sender knows.
+    server: PublicKey
     #: Of the application message, 32 bytes.
     message_id: bytes
     request: Request
@@ -35,7 +37,8 @@ def read(opened: Opened, identity: Identity) -> OpenedRequest | Malformed:
     except Refused as refused:
         return Malformed(refused.failure)
     addresses = tuple(_address(item, identity) for item in content.items)
-    return OpenedRequest(opened.signer, opened.message_id, content, addresses)
+    server = opened.recipient or identity.public_key
+    return OpenedRequest(opened.signer, server, opened.message_id, content, addresses)
 
 
 def _address(item: request.Item, identity: Identity) -> Address | None:

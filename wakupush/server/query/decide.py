@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from wakupush.model.events import EventKind, message_event, queried
 from wakupush.model.failures import Failure
 from wakupush.model.limits import Verdicts
+from wakupush.model.registrations import QueriedDevice
 from wakupush.protocol import query as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
+from wakupush.protocol.keys import PublicKey
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Deferred, Message
 from wakupush.server.engine.outcome import Outcome, Reply
@@ -32,9 +34,8 @@ def _decide(message: Message, query: OpenedQuery, users: QueriedUsers, verdicts:
         return silence(message, EventKind.REFUSED, Failure.QUERY_LIMIT, context)
     if not is_allowed(entry, query, verdicts):
         return Outcome(entry=entry, events=(), deferred=Deferred(for_key=False))
-    devices = [device for key_hash in query.key_hashes for device in users.devices.get(key_hash, ())]
     try:
-        inner = rules.encode_response(query.message_id, devices)
+        replies = _replies(query, users, context)
     except Refused as refused:
         return silence(message, EventKind.REFUSED, refused.failure, context)
     if len(query.key_hashes) == 1:
@@ -43,5 +44,28 @@ def _decide(message: Message, query: OpenedQuery, users: QueriedUsers, verdicts:
     else:
         answered = message_event(task, entry, EventKind.QUERIED, now)
     events = answered, message_event(task, entry, EventKind.ANSWERED, now, queue_wait=task.queue_wait(entry))
-    reply = Reply(query.sender, Type.PUSH_NOTIFICATION_QUERY_RESPONSE, inner)
-    return Outcome(entry=entry, events=events, reply=reply, last_part=message.last_part)
+    return Outcome(entry=entry, events=events, replies=replies, last_part=message.last_part)
+
+
+def _replies(query: OpenedQuery, users: QueriedUsers, context: Context) -> tuple[Reply, ...]:
+    """Return an answer for each of the server's keys that the devices know: their grants name it.
+
+    Raises:
+        Refused: NOTHING_KNOWN.
+    """
+    by_key: dict[PublicKey, list[QueriedDevice]] = {}
+    for key_hash in query.key_hashes:
+        for device in users.devices.get(key_hash, ()):
+            if (key := context.identity.named(device.server_key)) is not None:
+                by_key.setdefault(key, []).append(device)
+    if not by_key:
+        raise Refused(Failure.NOTHING_KNOWN)
+    return tuple(
+        Reply(
+            query.sender,
+            key,
+            Type.PUSH_NOTIFICATION_QUERY_RESPONSE,
+            rules.encode_response(query.message_id, devices),
+        )
+        for key, devices in by_key.items()
+    )

@@ -13,7 +13,6 @@ from wakupush.model.registrations import Change, Registration
 from wakupush.protocol import registration as rules
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
-from wakupush.protocol.keys import PublicKey
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.apps import app_of
 from wakupush.server.engine.kind import Context
@@ -56,11 +55,11 @@ def decide(messages: Sequence[Message], facts: Installations, verdicts: Verdicts
                 installations.take(change.installation, change.row)
             outcomes.append(outcome)
         elif isinstance(message.content, RefusedRegistration):
-            client, request_id, failure = message.content.client, message.content.request_id, message.content.failure
+            failure = message.content.failure
             if not verdicts.allow(REPEATS, message.entry.hash):
                 failure = Failure.REPEATED_TOO_OFTEN
-            pseudonyms = context.identity.user_pseudonym(client.key_hash, context.period), None
-            outcomes.append(_refused(message, client, request_id, failure, context=context, pseudonyms=pseudonyms))
+            pseudonyms = context.identity.user_pseudonym(message.content.client.key_hash, context.period), None
+            outcomes.append(_refused(message, message.content, failure, context=context, pseudonyms=pseudonyms))
     return outcomes
 
 
@@ -74,7 +73,7 @@ def _decide(
     context: Context,
 ) -> Outcome:
     pseudonyms = context.identity.pseudonyms(content.installation, context.period)
-    refuse = partial(_refused, message, content.client, content.request_id, context=context, pseudonyms=pseudonyms)
+    refuse = partial(_refused, message, content, context=context, pseudonyms=pseudonyms)
     if charge.first and not all(verdicts.allow(name, charge.first) for name in (FIRST_REGISTRATIONS, INSTALLATIONS)):
         return refuse(Failure.REGISTRATION_RATE_LIMIT)
     if not verdicts.allow(REPEATS, message.entry.hash):
@@ -107,7 +106,7 @@ def _decide(
     return Outcome(
         entry=entry,
         events=(event,),
-        reply=_reply(content.client, content.request_id, None),
+        replies=(_reply(content, None),),
         effect=RegistrationEffect(change, content.installation.key_hash if is_registered else None),
         last_part=message.last_part,
     )
@@ -130,8 +129,7 @@ def _with_app(change: Change, settings: Settings) -> Change:
 
 def _refused(
     message: Message,
-    client: PublicKey,
-    request_id: bytes,
+    content: OpenedRegistration | RefusedRegistration,
     failure: Failure,
     *,
     context: Context,
@@ -140,16 +138,16 @@ def _refused(
     entry = message.entry
     create = partial(message_event, context.task, entry, now=context.now, failure=failure)
     events = [create(EventKind.REFUSED, queue_wait=context.task.queue_wait(entry), pseudonyms=pseudonyms)]
-    reply = None
+    replies: tuple[Reply, ...] = ()
     if failure.answer is not Answer.SILENCE:
-        reply = _reply(client, request_id, failure)
+        replies = (_reply(content, failure),)
         events.append(create(EventKind.ANSWERED))
-    return Outcome(entry=entry, events=tuple(events), reply=reply, last_part=message.last_part)
+    return Outcome(entry=entry, events=tuple(events), replies=replies, last_part=message.last_part)
 
 
-def _reply(client: PublicKey, request_id: bytes, failure: Failure | None) -> Reply:
-    inner = rules.encode_response(request_id, failure)
-    return Reply(client, Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner)
+def _reply(content: OpenedRegistration | RefusedRegistration, failure: Failure | None) -> Reply:
+    inner = rules.encode_response(content.request_id, failure)
+    return Reply(content.client, content.server, Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE, inner)
 
 
 def _platform(change: Change) -> str | None:

@@ -67,10 +67,11 @@ def change_of(
     registration = rules.check(
         content.message,
         client=content.client,
-        server=identity.public_key,
+        server=content.server,
         stored_version=stored.version if stored else 0,
         limits=limits,
     )
     if installations.is_full(content, most_installations):
         raise Refused(Failure.INSTALLATION_LIMIT)
-    return Change(content.installation, content.request_digest, registration)
+    server_key = identity.id_of(content.server)
+    return Change(content.installation, content.request_digest, registration, server_key=server_key)

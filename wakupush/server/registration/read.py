@@ -18,6 +18,8 @@ class OpenedRegistration(Readable):
     """A registration, as its client sealed it for the server."""
 
     client: PublicKey
+    #: The server's key that the client knows.
+    server: PublicKey
     #: 64 bytes.
     request_id: bytes
     #: Keyed digest of `request_id`, 16 bytes.
@@ -33,6 +35,8 @@ class RefusedRegistration(Readable):
     """A registration that cannot be opened or read."""
 
     client: PublicKey
+    #: The server's key that the client knows.
+    server: PublicKey
     #: 64 bytes.
     request_id: bytes
     failure: Failure
@@ -40,24 +44,29 @@ class RefusedRegistration(Readable):
 
 def read(opened: Opened, identity: Identity) -> OpenedRegistration | RefusedRegistration:
     """Open what a client sealed for the server."""
+    server = opened.recipient or identity.public_key
     try:
         return open_registration(
-            identity, opened.signer, opened.inner, most_bytes=registration.LIMITS.registration_bytes
+            identity, opened.signer, server, opened.inner, most_bytes=registration.LIMITS.registration_bytes
         )
     except Refused as refused:
-        return RefusedRegistration(opened.signer, registration.request_id(opened.inner), refused.failure)
+        return RefusedRegistration(opened.signer, server, registration.request_id(opened.inner), refused.failure)
 
 
-def open_registration(identity: Identity, client: PublicKey, sealed: bytes, *, most_bytes: int) -> OpenedRegistration:
-    """Open what a client sealed for the server.
+def open_registration(
+    identity: Identity, client: PublicKey, server: PublicKey, sealed: bytes, *, most_bytes: int
+) -> OpenedRegistration:
+    """Open what a client sealed for one of the server's keys.
 
     Raises:
         Refused: it cannot be opened, is too large, or is not protobuf.
+        KeyError: the server does not hold this key.
     """
-    message = registration.open_registration(sealed, identity.private_key, client, most_bytes=most_bytes)
+    message = registration.open_registration(sealed, identity.key_of(server), client, most_bytes=most_bytes)
     request_id = registration.request_id(sealed)
     return OpenedRegistration(
         client,
+        server,
         request_id,
         identity.request_digest(request_id),
         message,

@@ -74,7 +74,7 @@ def agreed(monkeypatch) -> list[int]:
 
 @pytest.mark.parametrize(("content", "outcome", "cost"), GARBAGE.values(), ids=GARBAGE)
 def test_garbage_costs_one_ecdh_at_most(agreed, content, outcome, cost):
-    found = open_asymmetric(entry(content), IDENTITY.private_key)
+    found = open_asymmetric(entry(content), IDENTITY)
     assert found is outcome or (isinstance(outcome, type) and isinstance(found, outcome))
     assert len(agreed) == cost
 
@@ -84,7 +84,7 @@ def test_the_version_of_a_message_decides_nothing(version):
     """Its hash does not cover it: anybody can publish a copy that has another one."""
     key = topics.symmetric_key("topic")
     asymmetric, symmetric = to_us(SIGNED, STRANGER), payload.seal_symmetric(SIGNED, key, STRANGER)
-    assert isinstance(open_asymmetric(entry(asymmetric, version), IDENTITY.private_key), application.Opened)
+    assert isinstance(open_asymmetric(entry(asymmetric, version), IDENTITY), application.Opened)
     assert isinstance(open_symmetric(entry(symmetric, version), [key]), application.Opened)
 
 
@@ -99,14 +99,16 @@ def test_a_registration_costs_a_second_one(agreed):
     """Whether it can be opened with the key that signed it is what the specification has the server find out."""
     [message] = envelopes.to_key(STRANGER, SERVER, Type.PUSH_NOTIFICATION_REGISTRATION, MALFORMED, timestamp=0)
     agreed.clear()
-    opened = open_asymmetric(entry(message.payload), IDENTITY.private_key)
+    opened = open_asymmetric(entry(message.payload), IDENTITY)
     with pytest.raises(Refused) as refused:
-        open_registration(IDENTITY, opened.signer, opened.inner, most_bytes=10_000)
+        open_registration(IDENTITY, opened.signer, opened.recipient, opened.inner, most_bytes=10_000)
     assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
     assert len(agreed) == 2
     content = messages.registration(STRANGER, SERVER)
     sent = messages.register(STRANGER, SERVER, content)
     agreed.clear()
-    opened = open_asymmetric(entry(sent.payload), IDENTITY.private_key)
-    assert open_registration(IDENTITY, opened.signer, opened.inner, most_bytes=10_000).message == content
+    opened = open_asymmetric(entry(sent.payload), IDENTITY)
+    assert (
+        open_registration(IDENTITY, opened.signer, opened.recipient, opened.inner, most_bytes=10_000).message == content
+    )
     assert len(agreed) == 2

@@ -38,7 +38,8 @@ def split(data=WHOLE, count=3, *, signer=ALICE, on_public_topic=False):
     """Return a message in so many parts, as its envelopes hold them."""
     parts = [segments.parse(part) for part in segments.split(data, -(-len(data) // count))]
     assert len(parts) == count
-    return [Part(part, signer and signer.public_key, on_public_topic) for part in parts]
+    recipient = None if on_public_topic else IDENTITY.public_key
+    return [Part(part, signer and signer.public_key, recipient) for part in parts]
 
 
 def join(parts, stored=None, *, kind=REGISTRATIONS):
@@ -64,7 +65,11 @@ def stored_parts(*parts):
 
 def altered(part, payload):
     segment = part.segment
-    return Part(Segment(segment.entire_message_hash, segment.index, segment.count, payload), part.transport_signer)
+    return Part(
+        Segment(segment.entire_message_hash, segment.index, segment.count, payload),
+        part.transport_signer,
+        part.recipient,
+    )
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
@@ -94,7 +99,7 @@ def test_last_part_names_the_length_of_the_whole(length, expected):
     """Its padding is cut off; of stored parts only the payload is known."""
     first, second, third = split()
     padded = third.segment.payload + bytes(9)
-    last = Part(Segment(first.segment.entire_message_hash, 2, 3, padded, length), ALICE.public_key)
+    last = Part(Segment(first.segment.entire_message_hash, 2, 3, padded, length), ALICE.public_key, IDENTITY.public_key)
     assert contents(join([last], stored_parts(first, second))) == [expected]
 
 
@@ -151,7 +156,9 @@ def test_parts_of_another_hash_are_refused_and_end():
 
 def test_parts_of_different_counts_are_refused():
     first, second, third = split()
-    two = Part(Segment(first.segment.entire_message_hash, 1, 2, second.segment.payload), ALICE.public_key)
+    two = Part(
+        Segment(first.segment.entire_message_hash, 1, 2, second.segment.payload), ALICE.public_key, IDENTITY.public_key
+    )
     assert contents(join([first, third, two])) == [Part, Part, Failure.SEGMENT_INCOMPLETE]
     assert contents(join([first, two])) == [Part, Failure.PAYLOAD_MALFORMED]
 
@@ -198,7 +205,10 @@ def test_the_signer_of_parts_signs_an_unsigned_whole():
 def test_each_part_of_too_large_a_message_is_refused(monkeypatch, limit, most, is_taken):
     monkeypatch.setattr(f"wakupush.server.engine.segments.{limit}", most)
     data = bytes(300)
-    parts = [Part(Segment(keccak256(data), index, 3, bytes(100)), ALICE.public_key) for index in range(3)]
+    parts = [
+        Part(Segment(keccak256(data), index, 3, bytes(100)), ALICE.public_key, IDENTITY.public_key)
+        for index in range(3)
+    ]
     received = join(parts)
     assert contents(received) == ([Part, Part, Failure.METADATA_MALFORMED] if is_taken else [Failure.SEGMENT_LIMIT] * 3)
     assert [message.last_part is None for message in received] == [True, True, not is_taken]

@@ -13,7 +13,7 @@ from wakupush.server.engine.message import Deferred, Malformed, Part
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.engine.unread import decide
 
-PART = Part(Segment(bytes(32), 0, 2, b"part"), ALICE.public_key)
+PART = Part(Segment(bytes(32), 0, 2, b"part"), ALICE.public_key, None)
 #: How opening an envelope, or putting its segments together, fails.
 UNREADABLE = [
     Failure.PAYLOAD_MALFORMED,

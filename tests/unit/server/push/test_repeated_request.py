@@ -48,7 +48,7 @@ def test_copies_are_answered_alike_and_pushed_once():
     assert request_answers(first) == request_answers(second) == [SUCCESS, WRONG_TOKEN, SUCCESS]
     assert (admitted_keys(first), admitted_keys(second)) == (delivery_keys(item()), [])
     assert second.effect == replace(first.effect, admissions=())  # so a post that fails corrects both
-    assert (second.reply, second.delivery_keys) == (first.reply, first.delivery_keys)
+    assert (second.replies, second.delivery_keys) == (first.replies, first.delivery_keys)
     assert (kinds(second), failures(second)) == (ANSWERED, [Failure.WRONG_TOKEN])
 
 
@@ -56,13 +56,13 @@ def test_copies_are_answered_alike_and_pushed_once():
 def test_copies_in_one_task_are_limited_as_repeats(too_many):
     request = push_request(item(), too_many=too_many)
     outcomes = decide_requests(request, request, request, verdicts=hold_back(repeat_limit(3)))
-    assert [outcome.reply is None for outcome in outcomes] == [False, False, True]
+    assert [len(outcome.replies) for outcome in outcomes] == [1, 1, 0]
     assert (kinds(outcomes[2]), failures(outcomes[2])) == (REFUSED, [Failure.REPEATED_TOO_OFTEN])
 
 
 def test_each_sender_of_unsigned_copies_is_answered():
     outcomes = decide_requests(push_request(item()), push_request(item(), sender=CAROL), push_request(item()))
-    assert [outcome.reply.recipient for outcome in outcomes] == [user.public_key for user in (BOB, CAROL, BOB)]
+    assert [outcome.replies[0].recipient for outcome in outcomes] == [user.public_key for user in (BOB, CAROL, BOB)]
     assert [len(outcome.effect.admissions) for outcome in outcomes] == [1, 0, 0]
 
 
@@ -105,14 +105,14 @@ def test_corrections_report_deliveries_that_failed():
     failed = {delivery_keys(item())[0]: Failure.TOKEN_UNREGISTERED, b"another": Failure.PAYLOAD_TOO_LARGE}
     correction = correct(outcome, failed, LATER)
     assert request_answers(correction) == [NOT_REGISTERED, WRONG_TOKEN, SUCCESS, NOT_REGISTERED]
-    assert correction.reply.recipient == BOB.public_key
+    assert correction.replies[0].recipient == BOB.public_key
     assert correct(correction, {}, LATER) is None
     failures = (Failure.TOKEN_UNREGISTERED, Failure.WRONG_TOKEN, None, Failure.TOKEN_UNREGISTERED)
     answered = message_event(LATER.task, entry(1), EventKind.ANSWERED, NOW + 1, failure=Failure.TOKEN_UNREGISTERED)
     assert correction == Outcome(
         entry=entry(1),
         events=(answered,),
-        reply=correction.reply,
+        replies=correction.replies,
         effect=CorrectedRequest(replace(outcome.effect, failures=failures)),
     )
 
@@ -125,7 +125,7 @@ def test_true_answers_are_not_corrected(failed):
         push_request(item()),
         verdicts=hold_back(repeat_limit(3)),
     )
-    assert silent.reply is None
+    assert not silent.replies
     assert [correct(outcome, failed, LATER) for outcome in (answered, empty, silent)] == [None] * 3
 
 
@@ -140,4 +140,4 @@ def test_answers_to_both_copies_are_corrected():
     first, second, *others = (correct(outcome, failed, LATER) for outcome in outcomes)
     assert others == [None, None]
     assert [request_answers(correction) for correction in (first, second)] == [[INTERNAL]] * 2
-    assert [correction.reply.recipient for correction in (first, second)] == [BOB.public_key, CAROL.public_key]
+    assert [correction.replies[0].recipient for correction in (first, second)] == [BOB.public_key, CAROL.public_key]

@@ -172,9 +172,9 @@ def test_items_are_decided_independently():
     phone, tablet = delivery_keys(items[2], items[4])
     assert admitted_keys(outcome) == [phone, tablet]
     assert outcome.effect.delivery_keys == (None, None, phone, None, tablet, None)
-    assert outcome.reply.recipient == BOB.public_key
-    assert outcome.reply.type == Type.PUSH_NOTIFICATION_RESPONSE
-    response = parse_response(outcome.reply.inner)
+    assert outcome.replies[0].recipient == BOB.public_key
+    assert outcome.replies[0].type == Type.PUSH_NOTIFICATION_RESPONSE
+    response = parse_response(outcome.replies[0].inner)
     assert response.message_id == b"id 1"
     assert [report.key_hash for report in response.reports] == [item.key_hash for item in items]
     assert [report.installation_id for report in response.reports] == [item.installation_id for item in items]
@@ -247,7 +247,7 @@ def test_only_pushable_live_requests_stay_expired(live, items, is_remembered):
 
 
 def test_each_outcome_ends_its_parts():
-    part = Part(None, None)
+    part = Part(None, None, None)
     requests = push_request(item()), push_request(item()), push_request(number=2, too_many=True)
     batch = messages(*requests, last_part=part) + messages(push_request(item()), seen=0.0, last_part=part)
     outcomes = decide(batch, request_facts(*requests), ALLOW, context(DISPATCH))

@@ -1,5 +1,7 @@
 """Deciding on queries: what is revealed, to whom, what it costs, and when there is silence."""
 
+from dataclasses import replace
+
 import pytest
 
 from support.deciding import (
@@ -12,6 +14,7 @@ from support.deciding import (
     PHONE,
     TABLET,
     TOKEN,
+    WATCH,
     context,
     entry,
     failures,
@@ -25,11 +28,13 @@ from wakupush.model.failures import Failure
 from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
 from wakupush.model.queues import QUERY
 from wakupush.model.registrations import QueriedDevice
+from wakupush.operate import identities
 from wakupush.protocol.application import Type
 from wakupush.protocol.query import parse_response
 from wakupush.runtime.settings import WorkerSettings
 from wakupush.server.engine.message import Deferred, Part
 from wakupush.server.engine.outcome import Outcome
+from wakupush.server.engine.seal import seal
 from wakupush.server.query.charge import ANSWER_BYTES, SMALL_BYTES, USER_FLOOR, charge
 from wakupush.server.query.decide import decide
 from wakupush.server.query.lookup import QueriedUsers
@@ -80,19 +85,38 @@ def limits_of(query, sizes, *, limits=None, topic="topic"):
 )
 def test_devices_are_revealed_in_order_of_the_query(users, devices):
     outcome = decide_query(query(*users, number=9))
-    response = parse_response(outcome.reply.inner)
+    response = parse_response(outcome.replies[0].inner)
     assert [(info.key_hash, info.installation_id) for info in response.infos] == [
         (device.key_hash, device.installation_id) for device in devices
     ]
     assert response.message_id == (9).to_bytes(32, "big")
-    assert outcome.reply.recipient == CAROL.public_key
-    assert outcome.reply.type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE
+    assert outcome.replies[0].recipient == CAROL.public_key
+    assert outcome.replies[0].type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE
     assert kinds(outcome) == [*OPENED, EventKind.QUERIED, EventKind.ANSWERED]
 
 
 def test_contacts_only_reveals_the_list_but_no_token():
-    *_, info = parse_response(decide_query(query(ALICE, BOB)).reply.inner).infos
+    *_, info = parse_response(decide_query(query(ALICE, BOB)).replies[0].inner).infos
     assert (info.version, info.access_token, info.allowed_key_list) == (7, "", (b"sealed",))
+
+
+def test_each_server_key_answers_for_its_devices():
+    """A sender drops a device whose grant names another key than the one that signed the answer."""
+    today = identities.rotate(IDENTITY)
+    phone = replace(A_PHONE, server_key=today.id_of(today.public_key))
+    lost = replace(A_PHONE, installation_id=WATCH, server_key=b"retired.")
+    users = QueriedUsers(SIZES, {ALICE_HASH: [A_TABLET, phone, lost], BOB_HASH: [B_PHONE]})
+    [outcome] = decide(messages(query(ALICE, BOB, number=9)), users, ALLOW, context(QUERY, identity=today))
+    answers = [(reply.signer, parse_response(reply.inner)) for reply in outcome.replies]
+    assert [(signer, [info.installation_id for info in answer.infos]) for signer, answer in answers] == [
+        (IDENTITY.public_key, [TABLET, PHONE]),
+        (today.public_key, [PHONE]),
+    ]
+    assert {answer.message_id for _, answer in answers} == {(9).to_bytes(32, "big")}
+    sealed = seal([outcome], today, most_bytes=100_000)
+    assert len(sealed[0]) == 2
+    [silent] = decide(messages(query(ALICE)), replace(users, devices={ALICE_HASH: [lost]}), ALLOW, context(QUERY))
+    assert (silent.replies, failures(silent)) == ((), [Failure.NOTHING_KNOWN])
 
 
 @pytest.mark.parametrize("users", [(CAROL,), (CAROL, CAROL), ()])
@@ -184,6 +208,6 @@ def test_too_large_answers_are_silent_and_not_counted():
 
 
 def test_each_outcome_ends_its_parts():
-    part = Part(None, None)
+    part = Part(None, None, None)
     outcomes = decide(messages(query(ALICE), query(CAROL), last_part=part), USERS, ALLOW, context(QUERY))
     assert [outcome.last_part for outcome in outcomes] == [part] * 2

@@ -71,9 +71,9 @@ def test_success_is_answered(stored, content, events, is_registered):
     assert kinds(outcome) == events
     assert (outcome.effect.change is None) == (events is REPEATED)
     assert outcome.effect.watched_user == (ALICE.public_key.key_hash if is_registered else None)
-    assert outcome.reply.recipient == ALICE.public_key
-    assert outcome.reply.type == Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE
-    assert parse_response(outcome.reply.inner) == RegistrationResponse(content.request_id, SUCCESS)
+    assert outcome.replies[0].recipient == ALICE.public_key
+    assert outcome.replies[0].type == Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE
+    assert parse_response(outcome.replies[0].inner) == RegistrationResponse(content.request_id, SUCCESS)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_failures_are_answered(stored, content, failure, answer):
     [outcome] = decide_registrations(content, stored=stored)
     assert kinds(outcome) == REFUSED
     assert failures(outcome) == [failure] * 2
-    assert parse_response(outcome.reply.inner) == RegistrationResponse(content.request_id, answer)
+    assert parse_response(outcome.replies[0].inner) == RegistrationResponse(content.request_id, answer)
     assert outcome.effect is None
 
 
@@ -165,15 +165,15 @@ def test_too_large_registrations_are_refused(monkeypatch):
 )
 def test_unreadable_registrations_are_refused(failure, answer):
     request_id = b"r" * 64
-    [outcome] = decide_registrations(RefusedRegistration(ALICE.public_key, request_id, failure))
+    [outcome] = decide_registrations(RefusedRegistration(ALICE.public_key, IDENTITY.public_key, request_id, failure))
     if answer is Answer.SILENCE:
         assert kinds(outcome) == [EventKind.RECEIVED, EventKind.OPENED, EventKind.REFUSED]
         assert failures(outcome) == [failure]
     else:
         assert kinds(outcome) == REFUSED
         assert failures(outcome) == [failure] * 2
-        assert outcome.reply.recipient == ALICE.public_key
-        assert parse_response(outcome.reply.inner).request_id == request_id
+        assert outcome.replies[0].recipient == ALICE.public_key
+        assert parse_response(outcome.replies[0].inner).request_id == request_id
     assert registration_answers([outcome]) == [answer]
     assert [event.key_pseudonym for event in outcome.events if event.kind is EventKind.REFUSED] == [
         IDENTITY.user_pseudonym(ALICE.public_key.key_hash, period=0)
@@ -221,8 +221,8 @@ def test_messages_of_the_future_have_not_waited():
 
 
 def test_each_outcome_ends_its_parts():
-    part = Part(None, ALICE.public_key)
-    refused = RefusedRegistration(BOB.public_key, bytes(64), Failure.INNER_MALFORMED)
+    part = Part(None, ALICE.public_key, IDENTITY.public_key)
+    refused = RefusedRegistration(BOB.public_key, IDENTITY.public_key, bytes(64), Failure.INNER_MALFORMED)
     batch = messages(
         *(registration_message(1), registration_message(1), registration_message(0), refused), last_part=part
     )

@@ -133,7 +133,10 @@ def test_a_repeat_with_a_dead_token_counts_as_refused():
 
 @pytest.mark.parametrize(
     "content",
-    [registration_message(1), RefusedRegistration(ALICE.public_key, b"r" * 64, Failure.REGISTRATION_MALFORMED)],
+    [
+        registration_message(1),
+        RefusedRegistration(ALICE.public_key, IDENTITY.public_key, b"r" * 64, Failure.REGISTRATION_MALFORMED),
+    ],
 )
 def test_refused_registrations_are_answered_seldom(content):
     """Anybody can send a recorded one in new envelopes: each cost an answer."""
@@ -141,9 +144,9 @@ def test_refused_registrations_are_answered_seldom(content):
     [limit] = limits_of(content, stored=stored)
     assert limit == Limit(REPEATS, 3, MINUTE, entry(1).hash, key=limit.key)
     [answered] = decide_registrations(content, stored=stored)
-    assert answered.reply is not None
+    assert answered.replies
     [silent] = decide_registrations(content, stored=stored, verdicts=hold_back(limit))
-    assert (failures(silent), silent.reply) == ([Failure.REPEATED_TOO_OFTEN], None)
+    assert (failures(silent), silent.replies) == ([Failure.REPEATED_TOO_OFTEN], ())
 
 
 def test_a_task_counts_as_if_one_by_one():
