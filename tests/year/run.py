@@ -37,7 +37,7 @@ EXPORT_DAYS = 14
 PATIENCE = 90.0
 EXPORT_SECONDS = 1200.0
 #: Days for which a full year keeps events, ids and dead letters by default; a shorter run keeps them for an eighth.
-RETENTION = {"EVENTS": 30, "ADMITTED_REQUESTS": 30, "DEAD_LETTERS": 7}
+RETENTION = {"EVENTS": 7, "ADMITTED_REQUESTS": 30, "DEAD_LETTERS": 7}
 #: Of the table, in characters.
 WIDTH = 100
 SETTINGS = {
