@@ -30,7 +30,7 @@ TRACE_DIGITS = 16
 def why(
     message: Annotated[
         str | None,
-        typer.Argument(help="Trace id, as in logs (16 hex digits), or the hash of the message on the network (64)."),
+        typer.Argument(help="Trace id, as in logs (32 hex digits), or the hash of the message on the network (64)."),
     ] = None,
     *,
     user: Annotated[str | None, typer.Option(help="Public key, 0x04…: all messages about this user.")] = None,
@@ -80,8 +80,8 @@ def why(
 
 def _trace_id(text: str) -> str:
     digits = text.lower().removeprefix("0x")
-    if not re.fullmatch(r"[0-9a-f]{16}|[0-9a-f]{64}", digits):
-        raise UsageError("a message is named by its trace id (16 hex digits) or its hash (64)")
+    if not re.fullmatch(r"[0-9a-f]{16}|([0-9a-f]{16})\1|[0-9a-f]{64}", digits):
+        raise UsageError("a message is named by its trace id (32 hex digits in logs, 16 in rows) or its hash (64)")
     return digits[:TRACE_DIGITS]
 
 

@@ -76,7 +76,7 @@ def by_trace_id(connection: Connection, identity: Identity, trace_id: str, since
     """Return what became of a message.
 
     Args:
-        trace_id: 16 hex digits, as in logs; the first of the message's hash.
+        trace_id: 16 hex digits, the first of the message's hash.
         since: when the message came, or before.
     """
     stored = identity.event_trace_id(trace_id)

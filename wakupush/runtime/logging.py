@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 
+from wakupush.runtime import tracing
 from wakupush.runtime.settings import Settings
 from wakupush.runtime.tracebacks import places
 
@@ -30,6 +31,7 @@ def configure(settings: Settings, **context: Any) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _without_values,
+        _with_trace_id_of_spans,
     ]
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
@@ -59,6 +61,14 @@ def configure(settings: Settings, **context: Any) -> None:
 def is_logged(failures: int) -> bool:
     """Return whether to log a failure, by its number among failures of its kind in a row."""
     return failures in {1, 5, 25} or failures % 100 == 0
+
+
+def _with_trace_id_of_spans(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    if trace_id := event.get("trace_id"):
+        event["trace_id"] = tracing.of_spans(trace_id)
+    return event
 
 
 def _without_values(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -3,7 +3,7 @@
 `WAKUPUSH_TRACING__ENDPOINT` does, and so do OpenTelemetry's own `OTEL_EXPORTER_OTLP_ENDPOINT` and
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`; its other variables (headers, resource, sampler, batches) hold too.
 
-Each span is the first of its trace, whose id is that of the message in logs and events, twice. So processes need not
+Each span is the first of its trace, whose id is that of the message in logs. So processes need not
 hand a context on, and a sampler decides by the id alone, the same in all of them. The spans of delivery events begin
 when ingest saw the message, so that a trace reads as a timeline; those of enqueueing and of posts when these do.
 Attributes are fields of events, without the pseudonyms.
@@ -100,6 +100,11 @@ def is_on() -> bool:
     return _Tracing.provider is not None
 
 
+def of_spans(trace_id: str) -> str:
+    """Return a message's trace id (16 hex digits) as spans and logs have it: twice, because a span's has 32."""
+    return trace_id * 2
+
+
 def record(name: str, trace_id: str, begun: float, ended: float, attributes: Attributes) -> None:
     """Record a span that is over, if spans are sent and the sampler takes its trace.
 
@@ -114,7 +119,7 @@ def record(name: str, trace_id: str, begun: float, ended: float, attributes: Att
         return
     from opentelemetry.context import Context
 
-    _Tracing.trace.id = int(trace_id * 2, 16)
+    _Tracing.trace.id = int(of_spans(trace_id), 16)
     span = _Tracing.provider.get_tracer("wakupush").start_span(
         name,
         context=Context(),

@@ -17,6 +17,7 @@ from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRequest
 from wakupush.protocol import topics
 from wakupush.protocol.application import Type
+from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.engine.message import Part
 from wakupush.server.engine.open import open_asymmetric
@@ -33,7 +34,7 @@ def sent(made):
 
 def opened(message):
     [only] = message
-    return open_asymmetric(Entry("/shard", bytes(32), 0.0, sent(only)), SERVER)
+    return open_asymmetric(Entry("/shard", bytes(32), 0.0, sent(only)), Identity.of(SERVER))
 
 
 @pytest.mark.parametrize(
