@@ -180,7 +180,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 		pyproject.toml --all-extras --group test -o requirements/dev.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		-c requirements/dev.lock pyproject.toml --extra server --extra otel -o requirements/runtime.lock
-	for name in build docs flower pipeline; do \
+	for name in build devnet docs flower pipeline; do \
 		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 			-c requirements/dev.lock requirements/$$name.in -o requirements/$$name.lock; \
 	done

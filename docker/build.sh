@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build the three images with buildah where no registry of images can be reached: on bases of this Debian's own packages,
+# Build the four images with buildah where no registry of images can be reached: on bases of this Debian's own packages,
 # as root. `make images` installs what it takes, and docs/operating/deploy.md says how such an image differs.
 #
 # Bases are made once a day, as localhost/wakupush-base-python and -java. CONTAINERS_STORAGE_CONF, which buildah and podman
@@ -39,7 +39,7 @@ set -- --volume /etc/ssl/certs:/etc/ssl/certs:ro
 if [ -e /etc/ssl/certs/java/cacerts ]; then
     set -- "$@" --build-arg JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=/etc/ssl/certs/java/cacerts
 fi
-for image in wakupush wakupush-flower wakupush-pipeline; do
+for image in wakupush wakupush-devnet wakupush-flower wakupush-pipeline; do
     build "$@" -f docker/Dockerfile --target "${image#wakupush-}" -t "localhost/$image:$version" \
         --build-arg "PYTHON=localhost/wakupush-base-python:$release-$today" \
         --build-arg "JAVA=localhost/wakupush-base-java:$release-$today" .

@@ -19,6 +19,7 @@ IMAGES: Final[dict[str, tuple[tuple[str, ...], Mapping[str, str]]]] = {
     "wakupush": (("runtime",), {}),
     "wakupush-flower": (("flower",), {}),
     "wakupush-pipeline": (("runtime", "pipeline"), JARS),
+    "wakupush-devnet": (("runtime", "devnet"), {}),
 }
 _VERSION: Final = SchemaVersion.V1_6
 

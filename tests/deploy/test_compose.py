@@ -363,6 +363,8 @@ def test_the_dockerfile_passes_its_linter():
 
 def test_images_have_one_name_everywhere():
     ours = {SERVICES[name]["build"]["target"]: SERVICES[name]["image"].split(":")[0] for name in OURS}
+    # Compose runs the real node and gorush.
+    ours["devnet"] = "wakupush-devnet"
     assert ours == podman.IMAGES
     assert set(ours.values()) == sbom.IMAGES.keys()
     [built] = re.findall(r"^for image in (.*); do$", (DOCKERFILE.parent / "build.sh").read_text(), re.MULTILINE)

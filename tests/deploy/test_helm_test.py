@@ -14,6 +14,7 @@ RIGHTS = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 AUTOSCALERS = {
     **{name: {f"wakupush-{pool}" for pool in QUEUES} for name in ("aws", "gcp", "hpa")},
     **{name: {f"keda-hpa-wakupush-{pool}" for pool in QUEUES} for name in ("argocd", "keda")},
+    "devnet": set(),
     "minimal": set(),
     "openshift": set(),
     "trial": set(),

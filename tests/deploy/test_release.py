@@ -85,10 +85,11 @@ def test_published_chart_names_images_by_digest():
     assert values["image"]["digest"] == DIGESTS["wakupush"]
     assert values["flowerImage"]["repository"] == "registry.example/push/wakupush-flower"
     assert values["flowerImage"]["digest"] == DIGESTS["wakupush-flower"]
+    assert values["devnetImage"]["digest"] == DIGESTS["wakupush-devnet"]
     assert values["pipeline"]["image"] == f"registry.example/push/wakupush-pipeline@{DIGESTS['wakupush-pipeline']}"
     before = yaml.safe_load((CHART / "values.yaml").read_text())
     for tree in (values, before):
-        del tree["image"], tree["flowerImage"], tree["pipeline"]["image"]
+        del tree["image"], tree["flowerImage"], tree["devnetImage"], tree["pipeline"]["image"]
     assert values == before
 
 

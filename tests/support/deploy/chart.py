@@ -27,7 +27,7 @@ VALUES = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART
 #: A version of Kubernetes that the schemas of objects are taken from.
 KUBERNETES = "1.33"
 #: What the chart itself sets, so that an operator cannot under `settings`: secrets, addresses, ports.
-OWNED = {"http_host", "http_port", "public_key", "identity_key", "identity_key_file"}
+OWNED = {"http_host", "http_port", "public_key", "previous_public_keys", "identity_key", "identity_key_file"}
 OWNED_FIELDS = {
     ("waku", "url"),
     *(("redis", name) for name in ("url", "sentinels", "sentinel_user", "sentinel_password")),

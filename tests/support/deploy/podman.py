@@ -9,7 +9,7 @@ from pathlib import Path
 from support.deploy.containers import ROOT, Stage
 
 #: What `docker/build.sh` names the images of the Dockerfile's targets.
-IMAGES = {"wakupush": "wakupush", "flower": "wakupush-flower", "pipeline": "wakupush-pipeline"}
+IMAGES = {"wakupush": "wakupush"} | {target: f"wakupush-{target}" for target in ("flower", "pipeline", "devnet")}
 _LABEL = "org.wakupush.test"
 _OPTIONS = (
     # The tests run the health check themselves, where podman would ask systemd to.

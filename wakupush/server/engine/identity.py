@@ -10,8 +10,8 @@ from wakupush.runtime.usage import UsageError
 
 #: Said where `is_published` says no.
 UNPUBLISHED: Final = (
-    "WAKUPUSH_PUBLIC_KEY is not that of the private key, or WAKUPUSH_PREVIOUS_PUBLIC_KEYS are not those of the keys before:"
-    " ingest listens elsewhere"
+    "WAKUPUSH_PUBLIC_KEY is not that of the private key, or WAKUPUSH_PREVIOUS_PUBLIC_KEYS are not those of the keys"
+    " before: ingest listens elsewhere"
 )
 
 

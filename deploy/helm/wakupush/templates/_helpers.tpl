@@ -364,6 +364,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $problems = append $problems (printf "%s: an URL and bundled.enabled are both set; which one is meant?" $part) -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.devnet.enabled (not (and .Values.node.bundled.enabled .Values.gorush.bundled.enabled (eq (int .Values.node.bundled.replicas) 1))) -}}
+{{- $problems = append $problems "devnet.enabled stands for the bundled node, of which there is one, and the bundled gorush: set node.bundled.enabled and gorush.bundled.enabled" -}}
+{{- end -}}
 {{- $table := include "wakupush.components" . | fromYaml -}}
 {{- if .Values.node.bundled.enabled -}}
 {{- $clusters := dict -}}
