@@ -438,6 +438,14 @@ def test_another_envelope_may_be_answered_otherwise() -> None:
     assert judge(two_envelopes(*answers, events=again_admitted)) == []
 
 
+def test_answers_that_leave_at_once_may_differ() -> None:
+    """A worker looks again a slot before an answer leaves: what failed within it, the other answer may not know."""
+    just_before = replace(FAILED, at=103.95)
+    answers = answered("NOT_REGISTERED", at=104.0), answered(SUCCESS, at=104.05)
+    crossing = two_envelopes(*answers, events=(replace(ADMITTED, at=100.0), just_before))
+    assert Kind.ANSWERED_INCONSISTENTLY not in {violation.kind for violation in judge(crossing)}
+
+
 def test_success_before_a_failure_is_true() -> None:
     assert judge(replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=103.1)))) == []
     # It was being handed to the node.

@@ -55,7 +55,7 @@ def test_counting_reads_no_more_than_its_bound(dead):
         ("answers", 100_000, 5_000),
         ("waiting_queries", 10_000, 2_000),
         ("message_attempts", 100_000, 5_000),
-        ("message_segments", 10_000, 2_000),
+        ("message_segments", 10_000, 300),
         ("deliveries", 20_000_000, 500_000),
         ("registrations", 10_000_000, 1_000_000),
         ("query_topics", 20_000_000, 2_000_000),
