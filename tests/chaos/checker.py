@@ -18,7 +18,6 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.server.engine.store import HOLD_SECONDS
 from wakupush.waku.publisher import PUBLISH_SECONDS
 
-
 #: Seconds: a slot of answers, and what it takes to look, to publish and to arrive.
 JUST_BEFORE = 0.2
 
