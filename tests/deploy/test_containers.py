@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -26,7 +26,7 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS, Stack
-from wakupush.devnet.parts.processes import Process, free_port, wait_until
+from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -72,7 +72,7 @@ def run(builder, stage, *command, env=None, **options):
     return subprocess.run(command, env=outside, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("stage", ["wakupush", "flower", "pipeline"])
+@pytest.mark.parametrize("stage", ["wakupush", "flower", "pipeline", "devnet"])
 def test_image_is_read_only_and_unprivileged(builder, stage):
     assert run(builder, stage, "id", "-u").stdout == "10001\n"
     status = run(builder, stage, "cat", "/proc/self/status").stdout
@@ -85,7 +85,10 @@ def test_image_is_read_only_and_unprivileged(builder, stage):
     assert run(builder, stage, "touch", "/tmp/file").returncode == 0  # noqa: S108 - inside the container
 
 
-@pytest.mark.parametrize(("stage", "locks"), [("wakupush", ["runtime"]), ("pipeline", ["runtime", "pipeline"])])
+@pytest.mark.parametrize(
+    ("stage", "locks"),
+    [("wakupush", ["runtime"]), ("pipeline", ["runtime", "pipeline"]), ("devnet", ["runtime", "devnet"])],
+)
 def test_image_has_the_wheel_and_locked_packages(builder, stage, locks):
     result = run(
         builder,
@@ -110,6 +113,28 @@ def test_image_has_the_wheel_and_locked_packages(builder, stage, locks):
 
 def test_image_without_arguments_shows_help(builder):
     assert "Usage: wakupush" in run(builder, "wakupush", "wakupush", "--help").stdout
+
+
+def test_the_devnet_image_serves_what_its_help_names(builder, tmp_path):
+    entrypoint = builder.stages["devnet"].entrypoint
+    assert "waku|gorush" in run(builder, "devnet", *entrypoint, "--help").stdout
+    for server in ("waku", "gorush"):
+        with serving(builder, server, tmp_path) as url:
+            assert httpx2.get(f"{url}/dev/log", trust_env=False).json() == {"entries": [], "next": 0}
+
+
+@contextmanager
+def serving(builder, server, directory):
+    """Run a development server in a container; yield its URL."""
+    port = free_port()
+    stage = builder.stages["devnet"]
+    words = [*stage.entrypoint, server, "--host=127.0.0.1", f"--port={port}"]
+    command, env = builder.container(stage, words, {})
+    url = f"http://127.0.0.1:{port}"
+    with Process(
+        f"devnet {server}", command, env=env, log=directory / server, ready=lambda: answers_http(f"{url}/dev/log")
+    ):
+        yield url
 
 
 class Composed:
