@@ -205,6 +205,8 @@ ADDITIONS = {
     "pod.extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
     "pod.initContainers": [{"name": "first", "image": "first:1"}],
     "pod.sidecars": [{"name": "beside", "image": "beside:1"}],
+    "pod.lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+    "pod.probes": {"startup": {"failureThreshold": 120}},
 }
 
 
@@ -225,6 +227,9 @@ def test_what_operators_add_is_in_every_pod_of_ours():
         assert {"ca", "more"} <= {volume["name"] for volume in spec["volumes"]}
         if each["kind"] == "Deployment":
             assert "azure.workload.identity/use" in each["spec"]["template"]["metadata"]["labels"]
+            if each["metadata"]["name"] != "wakupush-flower":
+                assert own["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+                assert (own["startupProbe"]["failureThreshold"], own["livenessProbe"]["failureThreshold"]) == (120, 4)
 
 
 def test_all_images_come_from_the_mirror():

@@ -79,6 +79,16 @@ def test_redis_trigger_is_optional():
     assert triggers("--set", "autoscaling.prometheus.serverAddress=") == of_redis
 
 
+def test_keda_shows_prometheus_who_it_is():
+    given = "autoscaling.prometheus.authModes=bearer,autoscaling.prometheus.authentication.name=of-prometheus"
+    rendered = objects(VALUES["keda"], "--set", given)
+    asked = [trigger for each in rendered if each["kind"] == "ScaledObject" for trigger in each["spec"]["triggers"]]
+    of_prometheus = [trigger for trigger in asked if trigger["type"] == "prometheus"]
+    assert {trigger["metadata"]["authModes"] for trigger in of_prometheus} == {"bearer"}
+    reference = {"name": "of-prometheus", "kind": "TriggerAuthentication"}
+    assert [trigger["authenticationRef"] for trigger in of_prometheus] == [reference] * len(QUEUES)
+
+
 def test_keda_asks_the_sentinels():
     rendered = objects(VALUES["keda"], *SENTINELS)
     asked = [

@@ -36,6 +36,12 @@ topologySpreadConstraints:
 {{ toYaml $pod }}
 {{- end }}
 
+{{/* A probe of ours: (dict "path" PATH "times" DEFAULTS "own" VALUES). */}}
+{{- define "wakupush.probe" -}}
+httpGet: { path: {{ .path }}, port: http }
+{{ toYaml (merge (deepCopy (.own | default dict)) .times) }}
+{{- end }}
+
 {{/* Labels of a pod: (dict "root" $ "component" NAME "own" VALUES). */}}
 {{- define "wakupush.podLabels" -}}
 {{ include "wakupush.labels" . }}
