@@ -343,6 +343,17 @@ def test_the_node_keeps_its_key(tmp_path):
     assert (tmp_path / "nodekey").stat().st_mode & 0o077 == 0
 
 
+def test_alerts_reach_alertmanager():
+    config = yaml.safe_load((FILE.parent / "config" / "prometheus.yml").read_text())
+    [[target]] = [each["targets"] for one in config["alerting"]["alertmanagers"] for each in one["static_configs"]]
+    name, _, port = target.partition(":")
+    assert SERVICES[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert set(SERVICES[name]["networks"]) & set(SERVICES["prometheus"]["networks"])
+    routes = yaml.safe_load((FILE.parent / "config" / "alertmanager.yml").read_text())
+    receivers = {each["name"] for each in routes["receivers"]}
+    assert {each["receiver"] for each in (routes["route"], *routes["route"]["routes"])} <= receivers
+
+
 def test_documented_command_pins_external_images():
     [names] = re.findall(r"--lock-image-digests -o \S+ (.*)", (ROOT / "docs" / "operating" / "deploy.md").read_text())
     assert set(names.split()) == SERVICES.keys() - OURS
