@@ -508,17 +508,15 @@ def _run(
     on_interrupt: Exit = Exit.INTERRUPTED,
     log_level: str = "error",
 ) -> NoReturn:
-    import structlog
+    import logging
 
     from wakupush.client.documents import UnreadableError
     from wakupush.client.drivers.storage import InUseError
     from wakupush.runtime import keyfile
     from wakupush.waku.errors import NodeError
 
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(log_level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    # To standard error.
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", force=True)
     if common.key is None:
         raise UsageError("--key FILE names the user's chat key; `wakupush client keygen FILE` makes one")
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Modules of the extra ``server``: what a command imports of them is missing where the SDK alone is installed.
 OF_SERVER: Final = {
     *("billiard", "celery", "httpx2", "kombu", "prometheus_client", "psycopg", "psycopg_pool"),
-    *("pycurl", "pydantic_settings", "redis"),
+    *("pycurl", "pydantic_settings", "redis", "structlog"),
 }
 #: The exit code if a setting, a file or an argument has to be changed first.
 USAGE: Final = 2

@@ -1,6 +1,7 @@
 """The client: everything that one user does on one device."""
 
 import asyncio
+import logging
 import math
 import secrets
 import time
@@ -9,8 +10,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Self
-
-import structlog
 
 from wakupush.client.config import Config
 from wakupush.client.drivers.asking import QUERY_SECONDS, Asker
@@ -35,7 +34,7 @@ from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.runtime.tracebacks import places
 from wakupush.waku.errors import NodeError
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 #: Seconds for which the id of a received message is remembered.
 SEEN_SECONDS = 30 * 86_400.0
@@ -273,7 +272,7 @@ class Client:
                     [acquaintance.user for acquaintance in some], force=force, seconds=QUERY_SECONDS
                 )
             except NodeError as error:
-                log.warning("query_not_sent", error=str(error))
+                log.warning("query_not_sent: %s", error)
                 self._context.tell(Unsent(str(error)))
             return await send(some)
 
@@ -368,7 +367,7 @@ class Client:
             try:
                 await self._asker.check()
             except NodeError as error:
-                log.warning("query_not_sent", error=str(error))
+                log.warning("query_not_sent: %s", error)
                 self._context.tell(Unsent(str(error)))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
@@ -393,6 +392,6 @@ def _guard(on_event: Callable[[Event], None]) -> Callable[[Event], None]:
         try:
             on_event(event)
         except Exception as error:  # noqa: BLE001 - see above
-            log.error("event_not_taken", error=type(error).__name__, at=places(error))  # noqa: TRY400 - its text may hold secrets
+            log.error("event_not_taken: %s at %s", type(error).__name__, places(error))  # noqa: TRY400 - its text may hold secrets
 
     return tell

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from typing import Self
 
-import aiohttp
-from yarl import URL
-
 from wakupush.waku.errors import AnswerLost, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import ANSWER_LIMIT
+
+# aiohttp takes a quarter of the time in which the SDK is imported: it is not, before there is a connection.
+# ruff: noqa: PLC0415
 
 
 class AsyncRest:
@@ -25,6 +25,8 @@ class AsyncRest:
     """
 
     def __init__(self, url: str, *, timeout: float = 10.0, connections: int = 8) -> None:
+        import aiohttp
+
         self._url = url.rstrip("/")
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=connections),
@@ -44,6 +46,9 @@ class AsyncRest:
             NodeUnreachable: no connection; `AnswerLost`: no answer.
             NodeUnreadable: an answer that does not end.
         """
+        import aiohttp
+        from yarl import URL
+
         content = None if value is None else json.dumps(value)
         headers = {} if value is None else {"Content-Type": "application/json"}
         try:

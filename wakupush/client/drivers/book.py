@@ -1,10 +1,9 @@
 """The acquaintances that a client keeps, and their advertisements."""
 
+import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-
-import structlog
 
 from wakupush.client.drivers.context import Context, Signal, topic_key
 from wakupush.client.drivers.history import History
@@ -24,7 +23,7 @@ from wakupush.protocol.query import Info
 from wakupush.protocol.uuids import is_uuid
 from wakupush.waku.errors import NodeError
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Book:
@@ -127,7 +126,7 @@ class Book:
         try:
             latest = await history.latest(topic, lambda message: _read_advertisement(user, message, key) is not None)
         except NodeError as error:
-            log.warning("history_not_read", error=str(error))
+            log.warning("history_not_read: %s", error)
             return
         for message in latest:
             self._take_advertisement(user, message, key)

@@ -1,11 +1,10 @@
 """Running the registrar and the advertiser: sends due messages, and stores the answers."""
 
+import logging
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
-
-import structlog
 
 from wakupush.client.drivers.context import Context, Signal, topic_key
 from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION, Advertising
@@ -23,7 +22,7 @@ from wakupush.protocol.query import Info
 from wakupush.protocol.registration import parse_response
 from wakupush.waku.errors import NodeError, NodeRefused
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 #: Seconds until an advertisement that the node did not take is tried again.
 RETRY_SECONDS = 10.0
@@ -127,11 +126,11 @@ class Enroller:
     def _report_loss(self, enrolment: Enrolment | None) -> None:
         if enrolment is not None:
             self.store_change()
-            log.warning("registration_lost", losses=enrolment.losses)
+            log.warning("registration_lost for the %dth time", enrolment.losses)
             self._context.tell(Lost(enrolment))
 
     def _report_failure(self, error: str) -> None:
-        log.warning("not_sent", error=error)
+        log.warning("not_sent: %s", error)
         self._context.tell(Unsent(error))
 
     @property

@@ -1,13 +1,13 @@
 """A service node of a light client: subscribes there, keeps subscriptions alive, reads them, and publishes."""
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from wakupush.model.waku_message import WakuMessage
@@ -24,7 +24,7 @@ class ListenedTopics(Protocol):
     def __iter__(self) -> Iterator[str]: ...
 
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 #: Seconds to the next read when one brought nothing.
 POLL_SECONDS = 0.1
@@ -142,7 +142,7 @@ class ServiceNode:
                 self.is_well, self._is_in_doubt = True, True
         except NodeError as error:
             problem, self.is_well, self._is_in_doubt = error, False, True
-            log.warning("filter_not_subscribed", topics=len(topics), error=str(error))
+            log.warning("filter_not_subscribed to %d topics: %s", len(topics), error)
         for topic in content_topics:
             if topic not in topics and topic in self._listened_topics:
                 continue  # a caller has begun to listen since: it is among the next
@@ -162,12 +162,12 @@ class ServiceNode:
         try:
             await work()
         except NotSubscribed:
-            log.warning("filter_subscription_lost", topics=len(self._subscriptions))
+            log.warning("filter_subscription_lost of %d topics", len(self._subscriptions))
             for topic in tuple(self._subscriptions):
                 self._miss(topic)
         except NodeError as error:
             self.is_well, self._is_in_doubt = False, True
-            log.warning("filter_not_kept", error=str(error))
+            log.warning("filter_not_kept: %s", error)
 
     async def _keep_alive(self) -> None:
         if not self._subscriptions:
@@ -214,7 +214,7 @@ class ServiceNode:
                         break
                     except NodeError as error:
                         self.is_well = False
-                        log.warning("filter_not_read", error=str(error))
+                        log.warning("filter_not_read: %s", error)
                         await asyncio.sleep(RECOVER_SECONDS)
                         break
                     any_messages = any_messages or bool(messages)

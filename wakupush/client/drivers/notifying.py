@@ -1,12 +1,11 @@
 """Sending requests, each under its own key, until the result for every device is known."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-
-import structlog
 
 from wakupush.client.drivers.asking import Asker
 from wakupush.client.drivers.book import Book
@@ -24,7 +23,7 @@ from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.request import parse_response
 from wakupush.waku.errors import NodeError
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +86,7 @@ class Notifier:
             for message in envelopes.to_key(key, asking.server, kind, asking.inner, timestamp=time.time_ns()):
                 await self._context.transport.publish(message)
         except NodeError as error:
-            log.warning("request_not_sent", error=str(error))
+            log.warning("request_not_sent: %s", error)
             self._context.tell(Unsent(str(error)))
         self._sending.note_sent(asking, time.monotonic())
 
@@ -95,7 +94,7 @@ class Notifier:
         try:
             await self._asker.ask((wrong.user,))
         except NodeError as error:
-            log.warning("query_not_sent", error=str(error))
+            log.warning("query_not_sent: %s", error)
             self._context.tell(Unsent(str(error)))
         usable = self._book.find(wrong.user).usable(self._context.now())
         ways = [way for way in usable if way.installation_id == wrong.installation_id]

@@ -1,14 +1,13 @@
 """Background tasks."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
-import structlog
-
 from wakupush.runtime.tracebacks import places
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Tasks:
@@ -33,4 +32,4 @@ class Tasks:
     def _on_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            log.error("task_failed", error=type(error).__name__, at=places(error))
+            log.error("task_failed: %s at %s", type(error).__name__, places(error))

@@ -1,12 +1,11 @@
 """Sending and receiving messages, by relay or as a light client. One transport serves any number of clients."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol, Self
-
-import structlog
 
 from wakupush.client.drivers.light import POLL_SECONDS, RECOVER_SECONDS, SUBSCRIBE_ATTEMPTS, ServiceNode, again
 from wakupush.client.drivers.tasks import Tasks
@@ -19,7 +18,7 @@ from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
 
 Receive = Callable[[WakuMessage], None]
 
-log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
 
 #: Static shards of the Status network: messages go to the first.
 SHARDS = ("/waku/2/rs/16/32",)
@@ -80,7 +79,7 @@ class Listeners:
                 try:
                     receive(message)
                 except Exception as error:  # noqa: BLE001 - an app's function must not stop the others
-                    log.error("message_not_received", error=type(error).__name__, at=places(error))  # noqa: TRY400 - its text may hold secrets
+                    log.error("message_not_received: %s at %s", type(error).__name__, places(error))  # noqa: TRY400 - its text may hold secrets
 
 
 class _Running:
@@ -155,7 +154,7 @@ class RelayTransport(_Running):
                 await asyncio.sleep(POLL_SECONDS)
             except NodeError as error:
                 self._reads[shard].clear()
-                log.warning("relay_not_read", shard=shard, error=str(error))
+                log.warning("relay_not_read: %s on %s", error, shard)
                 await asyncio.sleep(RECOVER_SECONDS)
             else:
                 self._reads[shard].set()
