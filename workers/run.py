@@ -18,7 +18,7 @@ from wakupush.runtime.stopping import stop_on_signals
 from wakupush.server.beat import turns
 from wakupush.server.beat.beat import open_beat
 from wakupush.server.beat.turns import Turns
-from wakupush.server.engine.identity import UNPUBLISHED, NoIdentityError, is_published, load_identity
+from wakupush.server.engine.identity import KEYS_DIFFER, NoIdentityError, is_published, load_identity
 from wakupush.workers.app import create_app
 from wakupush.workers.counters import of_beat, of_publishing, of_worker
 from wakupush.workers.pulse import Noting
@@ -49,7 +49,7 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         SettingsError: an address is not valid.
     """
     if not is_published(load_identity(settings), settings):
-        raise NoIdentityError(UNPUBLISHED)
+        raise NoIdentityError(KEYS_DIFFER)
     check_dsn(settings.postgres)
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()

@@ -103,7 +103,7 @@ _CONTENT_SCHEMA: Final = pa.schema(
         # Of a registration: who sent it, as hash and key; its request's digest; what the client sealed for the server.
         pa.field("key_hash", pa.binary()),
         pa.field("client", pa.binary()),
-        # The server's key that it is sealed to; a segment of it has the same.
+        # The id of the server's key that it is sealed to; a segment of it has the same.
         pa.field("server", pa.binary()),
         pa.field("digest", pa.binary()),
         # Of a segment: who signed it; of which message it is which part, of how many; its payload is sealed by us.
@@ -316,7 +316,7 @@ def _content_row(row: _Row, identity: Identity) -> _Row:
         return {
             "outcome": SEGMENT,
             "sent": row["timestamp"],
-            "server": content.recipient.uncompressed if content.recipient else b"",
+            "server": content.recipient and identity.id_of(content.recipient),
             "signer": content.transport_signer.uncompressed if content.transport_signer else b"",
             "whole": segment.entire_message_hash,
             "index": segment.index,
@@ -338,7 +338,7 @@ def _row_of(content: Opened | Failure, timestamp: int, identity: Identity) -> _R
         "sent": timestamp,
         "key_hash": content.signer.key_hash,
         "client": content.signer.uncompressed,
-        "server": content.recipient.uncompressed if content.recipient else b"",
+        "server": content.recipient and identity.id_of(content.recipient),
         "digest": identity.request_digest(request_id(content.inner)),
         "sealed": content.inner,
     }
@@ -369,7 +369,7 @@ def _wholes(parts: Iterable[_Row], identity: Identity, most_segments: int) -> It
         ]
         signer = PublicKey(row["signer"]) if row["signer"] else None
         payloads.clear()
-        server = PublicKey(row["server"])
+        server = identity.by_id[row["server"]]
         yield _row_of(join(Part(segments[-1], signer, server), segments), row["sent"], identity)
 
 
@@ -411,7 +411,7 @@ def _decide(row: _Row, installations: Installations, identity: Identity, job: Jo
         request = open_registration(
             identity,
             PublicKey(row["client"]),
-            PublicKey(row["server"]),
+            identity.by_id[row["server"]],
             row["sealed"],
             most_bytes=job.limits.registration_bytes,
         )

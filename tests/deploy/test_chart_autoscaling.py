@@ -82,8 +82,8 @@ def test_redis_trigger_is_optional():
 def test_keda_shows_prometheus_who_it_is():
     given = "autoscaling.prometheus.authModes=bearer,autoscaling.prometheus.authentication.name=of-prometheus"
     rendered = objects(VALUES["keda"], "--set", given)
-    asked = [trigger for each in rendered if each["kind"] == "ScaledObject" for trigger in each["spec"]["triggers"]]
-    of_prometheus = [trigger for trigger in asked if trigger["type"] == "prometheus"]
+    every = [trigger for each in rendered if each["kind"] == "ScaledObject" for trigger in each["spec"]["triggers"]]
+    of_prometheus = [trigger for trigger in every if trigger["type"] == "prometheus"]
     assert {trigger["metadata"]["authModes"] for trigger in of_prometheus} == {"bearer"}
     reference = {"name": "of-prometheus", "kind": "TriggerAuthentication"}
     assert [trigger["authenticationRef"] for trigger in of_prometheus] == [reference] * len(QUEUES)

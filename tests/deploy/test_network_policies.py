@@ -119,3 +119,21 @@ def test_external_egress_excludes_the_cluster():
         assert {"10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
     world = next(rule for rule in found["gorush"]["egress"] if "ipBlock" in rule["to"][0])
     assert [port["port"] for port in world["ports"]] == [443]
+
+
+def test_prometheus_reaches_the_metrics_of_the_bundled_node():
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    options = [
+        "--set-json",
+        f"networkPolicy.metricsFrom=[{json.dumps(monitoring)}]",
+        "--set",
+        "monitoring.podMonitor=true",
+    ]
+    rendered = objects(VALUES["trial"], *options)
+    [policy] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "node"]
+    assert {"from": [monitoring], "ports": [{"port": 8008, "protocol": "TCP"}]} in policy["spec"]["ingress"]
+    [monitor] = [each for each in rendered if each["kind"] == "PodMonitor"]
+    assert [each["port"] for each in monitor["spec"]["podMetricsEndpoints"]] == ["http", "metrics"]
+    [node] = [each for each in rendered if each["kind"] == "StatefulSet" and component(each) == "node"]
+    [container] = node["spec"]["template"]["spec"]["containers"]
+    assert {"name": "metrics", "containerPort": 8008} in container["ports"]

@@ -18,13 +18,14 @@ from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.query import parse_response
 from wakupush.waku.node import WakuNode
 
+SETTINGS = {"WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"}
 #: Messages that the client sends after each process that gets the new key.
 AFTER = 20
 
 
 @pytest.fixture
 def stack(start_own_stack):
-    return start_own_stack(settings={"WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"})
+    return start_own_stack(settings=SETTINGS)
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def give(stack, new_file, lines, after=lambda: None):
     """Give the server keys and the settings that go with them: one process after the other, while it works."""
     stack._key_file.write_text(new_file.read_text())
     settings = {name: value.strip("'") for name, _, value in (line.partition("=") for line in lines)}
-    stack.settings = {"WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE": "1000000"} | settings
+    stack.settings = SETTINGS | settings
     for process in (*stack.workers.values(), stack.beat, stack.feedback, stack.reconcile, stack.ingest):
         process.stop()
         process._env = {**process._env, "WAKUPUSH_PREVIOUS_PUBLIC_KEYS": "[]"} | settings
@@ -67,20 +68,20 @@ def end(load):
 
 def answers(stack, user):
     """Ask for a user's devices; return who signed the answers, whose grants have to name that key."""
-    asker, found = PrivateKey.generate(), []
+    asker, replies = PrivateKey.generate(), []
     with WakuNode(stack.node_url) as node, closing(Observer(stack.node_url, stack.gorush_url)) as observer:
         node.publish(SHARDS[0], messages.query(asker, user.key_hash))
 
         def answered():
-            replies = [open_reply(seen.message, (asker,)) for seen in observer.messages()]
-            found.extend(reply for reply in replies if reply and reply.type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE)
-            return bool(found)
+            every = [open_reply(seen.message, (asker,)) for seen in observer.messages()]
+            replies.extend(reply for reply in every if reply and reply.type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE)
+            return bool(replies)
 
         wait_until(answered, timeout=60, what="the query is answered")
-    for reply in found:
+    for reply in replies:
         [info] = parse_response(reply.inner).infos
         assert is_granted(info.grant, user, reply.signer, info.access_token)
-    return [reply.signer for reply in found]
+    return [reply.signer for reply in replies]
 
 
 def register(stack, load, server, version):

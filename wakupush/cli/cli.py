@@ -64,10 +64,10 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
 #: Of the groups, and of a command whose function has another name.
 _NAMES = {
     apps.app: "apps",
-    identity.app: "identity",
     breaker.app: "breaker",
     client.app: "client",
     dead_letters.app: "dead-letters",
+    identity.app: "identity",
     ingest.app: "ingest",
     pipeline.app: "pipeline",
     quarantine.app: "quarantine",

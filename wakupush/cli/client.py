@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import secrets
 import sqlite3
 import sys
@@ -508,8 +509,6 @@ def _run(
     on_interrupt: Exit = Exit.INTERRUPTED,
     log_level: str = "error",
 ) -> NoReturn:
-    import logging
-
     from wakupush.client.documents import UnreadableError
     from wakupush.client.drivers.storage import InUseError
     from wakupush.runtime import keyfile

@@ -52,22 +52,21 @@ def dev(
         raise UsageError(f"dev needs {', '.join(parts)}: install wakupush[devnet]")
     from wakupush.devnet.demo import dev as in_foreground
     from wakupush.devnet.demo.stack import External
-    from wakupush.protocol.keys import PrivateKey
+    from wakupush.protocol.identity import parse
     from wakupush.runtime import keyfile
     from wakupush.runtime.settings import load_settings
     from wakupush.server.engine.identity import load_identity
 
     settings = load_settings()
-    key = None
+    identity = None
     if identity_key:
-        key = keyfile.read(identity_key, PrivateKey)
+        identity = keyfile.read_text(identity_key, parse)
     elif settings.identity_key or settings.identity_key_file:
         identity = load_identity(settings)
-        if identity.root.public_key != identity.public_key:
-            raise UsageError("dev runs with one key, and WAKUPUSH_IDENTITY_KEY_FILE has several")
-        key = identity.private_key
+    if identity is not None and identity.root.public_key != identity.public_key:
+        raise UsageError("dev runs with a key that was never rotated, and this one was")
     external = External(waku_url=waku_url, gorush_url=gorush_url, postgres_dsn=postgres_dsn, redis_url=redis_url)
-    sys.exit(in_foreground.run(external, key, settings))
+    sys.exit(in_foreground.run(external, identity.private_key if identity else None, settings))
 
 
 def replay(

@@ -94,10 +94,10 @@ def _read(file: Path) -> Identity:
 
 
 def _write(file: Path, identity: Identity) -> None:
-    from wakupush.protocol.identity import written
+    from wakupush.protocol.identity import to_text
     from wakupush.runtime import keyfile
 
-    keyfile.write_text(file, written(identity))
+    keyfile.write_text(file, to_text(identity))
 
 
 def _print_settings(identity: Identity) -> None:

@@ -35,6 +35,8 @@ class Identity:
     root: PrivateKey
     #: The keys to which messages on a content topic of the server's own may be sealed.
     by_topic: Mapping[str, tuple[PrivateKey, ...]]
+    #: The public keys by the ids that registrations have of them, see `id_of`.
+    by_id: Mapping[bytes | None, PublicKey]
     _installation_key: bytes = field(repr=False)
     _request_key: bytes = field(repr=False)
     _pseudonym_key: bytes = field(repr=False)
@@ -61,12 +63,14 @@ class Identity:
             root: None if no key ever took the place of this one.
         """
         root = root or private_key
+        keys = private_key, *previous
         derive = partial(_derive, root)
         return cls(
             private_key,
             previous,
             root,
-            _by_topic((private_key, *previous)),
+            _by_topic(keys),
+            {_key_id(key.public_key, root): key.public_key for key in keys},
             _installation_key=derive("installation id"),
             _request_key=derive("request id"),
             _pseudonym_key=derive("pseudonym"),
@@ -102,11 +106,7 @@ class Identity:
 
     def id_of(self, public_key: PublicKey) -> bytes | None:
         """Return the id (8 bytes) by which a registration names the key of its grant; None stands for the root."""
-        return None if public_key == self.root.public_key else public_key.key_hash[:_KEY_ID_BYTES]
-
-    def named(self, key_id: bytes | None) -> PublicKey | None:
-        """Return the key that an id names, see `id_of`; None if the server does not hold it any more."""
-        return next((key.public_key for key in self.keys if self.id_of(key.public_key) == key_id), None)
+        return _key_id(public_key, self.root)
 
     def installation(self, key_hash: bytes, installation_id: str) -> Installation:
         """Return the key of an installation's rows: its id is kept as a keyed hash (16 bytes)."""
@@ -166,31 +166,35 @@ class Identity:
 def parse(text: str) -> Identity:
     """Return the identity that a key file holds: a line with 64 hex digits, and after a rotation some more.
 
-    These begin with ``previous`` or ``root``, a space, and 64 hex digits; see `written`.
+    These begin with ``previous`` or ``root``, a space, and 64 hex digits; see `to_text`.
 
     Raises:
         InvalidKeyError: it is not written so; the text repeats nothing of it.
     """
     first, *lines = text.strip().split("\n")
-    named: dict[str, list[PrivateKey]] = {"previous": [], "root": []}
+    others: dict[str, list[PrivateKey]] = {"previous": [], "root": []}
     for line in filter(None, map(str.strip, lines)):
         name, _, digits = line.partition(" ")
-        if name not in named:
+        if name not in others:
             raise InvalidKeyError("a line after the first begins with neither `previous` nor `root`")
-        named[name].append(PrivateKey.from_hex(digits.strip()))
-    if len(named["root"]) > 1:
+        others[name].append(PrivateKey.from_hex(digits.strip()))
+    if len(others["root"]) > 1:
         raise InvalidKeyError("it names two roots")
     return Identity.of(
-        PrivateKey.from_hex(first.strip()), previous=tuple(named["previous"]), root=next(iter(named["root"]), None)
+        PrivateKey.from_hex(first.strip()), previous=tuple(others["previous"]), root=next(iter(others["root"]), None)
     )
 
 
-def written(identity: Identity) -> str:
+def to_text(identity: Identity) -> str:
     """Return the text of a key file, see `parse`. It is secret."""
     lines = [identity.private_key.secret.hex(), *(f"previous {key.secret.hex()}" for key in identity.previous)]
     if identity.root.public_key != identity.public_key:
         lines.append(f"root {identity.root.secret.hex()}")
     return "\n".join(lines) + "\n"
+
+
+def _key_id(public_key: PublicKey, root: PrivateKey) -> bytes | None:
+    return None if public_key == root.public_key else public_key.key_hash[:_KEY_ID_BYTES]
 
 
 def _by_topic(keys: tuple[PrivateKey, ...]) -> dict[str, tuple[PrivateKey, ...]]:

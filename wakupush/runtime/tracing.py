@@ -3,10 +3,10 @@
 `WAKUPUSH_TRACING__ENDPOINT` does, and so do OpenTelemetry's own `OTEL_EXPORTER_OTLP_ENDPOINT` and
 `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`; its other variables (headers, resource, sampler, batches) hold too.
 
-Each span is the first of its trace, whose id is that of the message in logs. So processes need not
-hand a context on, and a sampler decides by the id alone, the same in all of them. The spans of delivery events begin
-when ingest saw the message, so that a trace reads as a timeline; those of enqueueing and of posts when these do.
-Attributes are fields of events, without the pseudonyms.
+Each span is the first of its trace, whose id is that of the message in logs. So processes need not hand a context on,
+and a sampler decides by the id alone, the same in all of them. The spans of delivery events begin when ingest saw the
+message, so that a trace reads as a timeline; those of enqueueing and of posts when these do. Attributes are fields of
+events, without the pseudonyms.
 """
 
 from __future__ import annotations

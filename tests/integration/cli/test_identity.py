@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from wakupush.cli import app
 from wakupush.model.roles import Role
 from wakupush.operate import identities
-from wakupush.protocol.identity import Identity, parse, written
+from wakupush.protocol.identity import Identity, parse, to_text
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 
@@ -32,7 +32,7 @@ def run(dsn, monkeypatch):
 def file(tmp_path):
     """A file with two keys."""
     path = tmp_path / "identity.key"
-    keyfile.write_text(path, written(identities.rotate(FIRST)))
+    keyfile.write_text(path, to_text(identities.rotate(FIRST)))
     return path
 
 
@@ -55,8 +55,8 @@ def test_status_counts_the_devices_of_each_key(run, connection, file, monkeypatc
     today = identity.id_of(identity.public_key)
     register(connection, None, None, today, b"lost key")
     register(connection, None, today, registered=False)
-    found = [json.loads(line) for line in run("status", "--json").splitlines()]
-    assert found == [
+    listing = [json.loads(line) for line in run("status", "--json").splitlines()]
+    assert listing == [
         {"public_key": str(identity.public_key), "today": True, "registered": 1},
         {"public_key": str(FIRST.public_key), "today": False, "registered": 2},
         {"public_key": None, "today": False, "registered": 1},

@@ -30,7 +30,7 @@ from wakupush.postgres.rebuilding import COLUMNS
 from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import message_hash
-from wakupush.protocol.identity import written
+from wakupush.protocol.identity import to_text
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import keyfile
@@ -139,7 +139,7 @@ def test_registrations_are_rebuilt_under_the_key_they_name(server, spark):
     settings, archives = server(), [server.archive]
     identity = identities.rotate(rebuild.identity_in(settings.identity_key_file))
     settings.identity_key_file.unlink()
-    keyfile.write_text(settings.identity_key_file, written(identity))
+    keyfile.write_text(settings.identity_key_file, to_text(identity))
     archives.append(Archive.of(settings.pipeline, identity.public_key))
     sent = []
     for key, folder, seed in zip((server.key.public_key, identity.public_key), archives, (5, 6), strict=True):

@@ -5,14 +5,12 @@ import dataclasses
 import pytest
 
 from support.deciding import IDENTITY
-from wakupush.model.registrations import Installation
 from wakupush.operate import identities
 from wakupush.protocol import topics
-from wakupush.protocol.identity import Identity, parse, written
+from wakupush.protocol.identity import Identity, parse, to_text
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey
 
-PLACE = Installation(b"k" * 64, b"i" * 16)
-OF_CLIENTS = {"private_key", "previous", "by_topic", "root"}
+OF_CLIENTS = {"private_key", "previous", "by_topic", "by_id", "root"}
 
 
 def derived(identity):
@@ -31,18 +29,18 @@ def secrets(identity):
 def test_rotation_and_retirement_leave_derived_keys():
     once = identities.rotate(IDENTITY)
     twice = identities.rotate(once)
-    retired = identities.retire(twice)
-    assert derived(once) == derived(twice) == derived(retired) == derived(IDENTITY)
+    last = identities.retire(twice)
+    assert derived(once) == derived(twice) == derived(last) == derived(IDENTITY)
     assert [key.public_key for key in twice.previous] == [once.public_key, IDENTITY.public_key]
-    assert (retired.public_key, retired.previous) == (twice.public_key, ())
+    assert (last.public_key, last.previous) == (twice.public_key, ())
     assert derived(Identity.of(once.private_key)) != derived(IDENTITY)
 
 
 def test_a_key_file_is_read_as_it_was_written():
-    assert written(IDENTITY) == IDENTITY.private_key.secret.hex() + "\n"
+    assert to_text(IDENTITY) == IDENTITY.private_key.secret.hex() + "\n"
     identity = IDENTITY
     for change in (identities.rotate, identities.rotate, identities.retire, identities.rotate):
-        read = parse(written(identity))
+        read = parse(to_text(identity))
         assert (secrets(read), derived(read)) == (secrets(identity), derived(identity))
         identity = change(identity)
 
@@ -71,8 +69,8 @@ def test_registrations_name_keys_but_the_root():
     old, new = IDENTITY.public_key, identity.public_key
     assert identity.id_of(old) is None
     assert identity.id_of(new) == new.key_hash[:8]
-    assert [identity.named(each) for each in (None, new.key_hash[:8], b"another.")] == [old, new, None]
-    assert identities.retire(identity).named(None) is None
+    assert [identity.by_id.get(each) for each in (None, new.key_hash[:8], b"another.")] == [old, new, None]
+    assert None not in identities.retire(identity).by_id
     assert identity.key_of(old).secret == IDENTITY.private_key.secret
     with pytest.raises(KeyError):
         identity.key_of(PrivateKey(b"\7" * 32).public_key)

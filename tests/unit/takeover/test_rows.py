@@ -35,7 +35,7 @@ fields = st.fixed_dictionaries(
     optional={
         "token_type": st.integers(0, 5),
         "device_token": st.text(max_size=150),
-        "access_token": st.text(max_size=40),
+        "access_token": st.text(max_size=20).map(lambda text: SECRET + text),
         "grant": st.binary(max_size=70),
         "apn_topic": st.text(max_size=120),
         "installation_id": st.text(max_size=40),
@@ -96,7 +96,6 @@ def test_any_registration_yields_a_change_or_a_reason(changed):
     [reading] = read_all([row])
     said = json.dumps([asdict(told) for told in reading.reports])
     assert SECRET not in said
-    assert content.access_token not in said or len(content.access_token) < 8
     if reading.change is None:
         assert not reading.reports[0].taken
         return

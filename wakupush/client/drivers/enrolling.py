@@ -126,7 +126,7 @@ class Enroller:
     def _report_loss(self, enrolment: Enrolment | None) -> None:
         if enrolment is not None:
             self.store_change()
-            log.warning("registration_lost for the %dth time", enrolment.losses)
+            log.warning("registration_lost: losses so far: %d", enrolment.losses)
             self._context.tell(Lost(enrolment))
 
     def _report_failure(self, error: str) -> None:

@@ -142,7 +142,7 @@ class ServiceNode:
                 self.is_well, self._is_in_doubt = True, True
         except NodeError as error:
             problem, self.is_well, self._is_in_doubt = error, False, True
-            log.warning("filter_not_subscribed to %d topics: %s", len(topics), error)
+            log.warning("filter_not_subscribed: %s; topics: %d", error, len(topics))
         for topic in content_topics:
             if topic not in topics and topic in self._listened_topics:
                 continue  # a caller has begun to listen since: it is among the next
@@ -162,7 +162,7 @@ class ServiceNode:
         try:
             await work()
         except NotSubscribed:
-            log.warning("filter_subscription_lost of %d topics", len(self._subscriptions))
+            log.warning("filter_subscription_lost: topics: %d", len(self._subscriptions))
             for topic in tuple(self._subscriptions):
                 self._miss(topic)
         except NodeError as error:

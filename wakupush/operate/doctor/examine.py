@@ -26,7 +26,7 @@ from wakupush.runtime.connections.postgres import check_dsn, is_pooled, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
 from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.server.delivery.apps import app_of
-from wakupush.server.engine.identity import UNPUBLISHED, NoIdentityError, is_published, load_identity, load_public_keys
+from wakupush.server.engine.identity import KEYS_DIFFER, NoIdentityError, is_published, load_identity, load_public_keys
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 from wakupush.waku.store import Store
@@ -106,7 +106,7 @@ def _identity(settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAULT, part, f"{error}; ingest does not start")
         return
     if identity is not None and not is_published(identity, settings):
-        yield Finding(Level.FAULT, part, UNPUBLISHED)
+        yield Finding(Level.FAULT, part, KEYS_DIFFER)
     elif identity is not None:
         previous = "".join(f"; before: {key.public_key}" for key in identity.previous)
         yield Finding(Level.OK, part, f"the public key is {identity.public_key}{previous}")

@@ -9,7 +9,7 @@ from wakupush.runtime.settings import Settings, SettingsError
 from wakupush.runtime.usage import UsageError
 
 #: Said where `is_published` says no.
-UNPUBLISHED: Final = (
+KEYS_DIFFER: Final = (
     "WAKUPUSH_PUBLIC_KEY is not that of the private key, or WAKUPUSH_PREVIOUS_PUBLIC_KEYS are not those of the keys"
     " before: ingest listens elsewhere"
 )

@@ -56,7 +56,7 @@ def _replies(query: OpenedQuery, users: QueriedUsers, context: Context) -> tuple
     by_key: dict[PublicKey, list[QueriedDevice]] = {}
     for key_hash in query.key_hashes:
         for device in users.devices.get(key_hash, ()):
-            if (key := context.identity.named(device.server_key)) is not None:
+            if (key := context.identity.by_id.get(device.server_key)) is not None:
                 by_key.setdefault(key, []).append(device)
     if not by_key:
         raise Refused(Failure.NOTHING_KNOWN)
