@@ -22,7 +22,7 @@ from benchmarks import made
 from benchmarks.made import SHARD, Made, User
 from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.processes import Process, wait_until
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS, QUEUES
 from wakupush.redis.backlog import UNACKED
 
 #: Messages in one request to the node.
@@ -76,14 +76,14 @@ UNLIMITED = dict.fromkeys(
 
 
 @contextmanager
-def running(concurrency: int, **settings: str) -> Iterator[Bench]:
+def running(concurrency: int, *, pools: Sequence[str] = tuple(QUEUES), **settings: str) -> Iterator[Bench]:
     directory = Path(tempfile.mkdtemp(prefix="wakupush-bench-"))
     directory.chmod(0o755)
     try:
         # The stack ends first, and what the makers send it fails.
         with (
             makers() as pool,
-            Stack(directory, concurrency=concurrency, defaults=settings or UNLIMITED) as stack,
+            Stack(directory, concurrency=concurrency, pools=pools, defaults=settings or UNLIMITED) as stack,
             closing(Bench(stack, pool)) as bench,
         ):
             yield bench
@@ -231,7 +231,7 @@ def rest(bench: Bench) -> None:
 def _waiting(bench: Bench) -> int:
     """Return how much of the begun work is not done."""
     unread = httpx2.get(f"{bench.stack.node_url}/dev/counters", trust_env=False).json()["unread"]
-    queued = sum(map(bench.redis.llen, QUEUES)) + bench.redis.hlen(UNACKED)
+    queued = sum(map(bench.redis.llen, POOLS)) + bench.redis.hlen(UNACKED)
     [(stored,)] = bench.connection.execute(STORED).fetchall()
     return int(unread + queued + stored)
 

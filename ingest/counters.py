@@ -3,7 +3,7 @@
 from itertools import product
 
 from wakupush.model.limits import TOPIC_MESSAGES
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS, QUEUES
 from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
@@ -41,5 +41,5 @@ def of_reconcile(settings: Settings) -> Series:
         metrics.STORE_WALKS: product(QUEUES, ("finished",)),
         metrics.STORES_COMPARED: product(settings.stores),
         metrics.STORE_LACKS: product(settings.stores),
-        metrics.RECONCILE_RESTS: product(QUEUES),
+        metrics.RECONCILE_RESTS: product(POOLS),
     }

@@ -36,8 +36,6 @@ LEFT_ALONE_SECONDS = 5.0
 AHEAD_SECONDS = 86_400.0
 #: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
-#: Share of a queue's limit from which on ingest drops new messages by chance.
-DROPPED_FROM = 0.5
 #: Seconds after which ingest asks Redis again how much memory it may use.
 MEMORY_SECONDS = 60.0
 
@@ -128,18 +126,13 @@ class Enqueuer:
         return [(queue, entry) for queue, entry in messages if entry.hash not in held_back]
 
     def _within_limits(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
-        """Return the messages that fit: a queue with too many bytes drops some of its messages.
-
-        Up to a share of its limit a queue drops none, at the limit all, and in between chance decides: otherwise the
-        first senders would lock out all others. Reconcile brings the dropped ones.
-        """
+        """Return the messages that fit: a queue with too many bytes drops some, which reconcile brings."""
         sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in messages})
         limit = self._limit() if sizes else 0
         positions = []
         for position in random.sample(range(len(messages)), len(messages)):
             queue, entry = messages[position]
-            share = sizes[queue.name] / limit
-            if share < 1 and self.draw() >= (share - DROPPED_FROM) / (1 - DROPPED_FROM):
+            if backlog.has_room(sizes[queue.name] / limit, self.draw()):
                 sizes[queue.name] += encoded_bytes(entry)
                 positions.append(position)
         return [messages[position] for position in sorted(positions)]

@@ -16,7 +16,7 @@ from prometheus_client import multiprocess
 
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.entries import Entry
-from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, Queue
+from wakupush.model.queues import DELIVER, DISPATCH, FEEDBACK, QUEUES, REST, Queue
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.sending import decode_entries, send_entries
 from wakupush.runtime import metrics, tracing
@@ -85,13 +85,14 @@ def _add_queue_task(app: Celery, queue: Queue, process: _Process) -> None:
         messages = decode_entries(entries)
         if not messages:
             return
+        is_rest = (self.request.delivery_info or {}).get("routing_key") == REST
         with _given_back(self, queue):
             try:
-                isolation.handle(process.worker, queue, messages, alone=alone or _is_redelivered(self))
+                isolation.handle(process.worker, queue, messages, alone=alone or _is_redelivered(self), is_rest=is_rest)
             except Exception as error:
                 if not is_outage(error):
                     raise
-                _send_back(app, queue, messages, alone, error)
+                _send_back(app, queue, messages, error, alone=alone, is_rest=is_rest)
 
 
 def _add_deliver_task(app: Celery, process: _Process) -> None:
@@ -128,13 +129,15 @@ def _add_feedback_task(app: Celery, process: _Process) -> None:
             webhook.apply(process.worker, [bytes.fromhex(key) for key in delivery_keys])
 
 
-def _send_back(app: Celery, queue: Queue, entries: list[Entry], alone: bool, error: Exception) -> None:
+def _send_back(
+    app: Celery, queue: Queue, entries: list[Entry], error: Exception, *, alone: bool, is_rest: bool
+) -> None:
     """Put a batch back at the end of its queue after a failure of Postgres or Redis: no attempt counts."""
     log.warning("batch_returned", queue=queue.name, messages=len(entries), error=type(error).__name__)
     metrics.TASKS_RETURNED.labels(queue.name, "outage").inc()
     time.sleep(random.uniform(*SLOW_DOWN_SECONDS))
     try:
-        send_entries(app, queue, entries, alone=alone)
+        send_entries(app, queue, entries, alone=alone, rest=is_rest)
     except BrokerError:
         raise Reject(requeue=True) from None
 

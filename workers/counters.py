@@ -30,6 +30,8 @@ def of_worker(queue: Queue, settings: Settings) -> Series:
     handling: Series = {
         metrics.TASKS_RETURNED: product((queue.name,), ("outage", "message")),
         metrics.QUARANTINED: product((queue.name,)),
+        metrics.MESSAGES_TO_REST: product((queue.name,)),
+        metrics.MESSAGES_DROPPED: [("rest_full",)],
         metrics.LIMITED: product(limits.NAMES, ("let_through", "held_back")),
         metrics.ANSWER_SECONDS: product((queue.name,)),
     }

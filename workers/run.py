@@ -2,13 +2,14 @@
 
 import os
 import sys
+from typing import Final
 
 import structlog
 from celery.concurrency.prefork import TaskPool
 from celery.utils.nodenames import gethostname
 from prometheus_client import CollectorRegistry, multiprocess
 
-from wakupush.model.queues import Queue
+from wakupush.model.queues import QUEUES, REST
 from wakupush.redis.presence import Presence
 from wakupush.runtime import counters, metrics, probes, tracing
 from wakupush.runtime.connections.postgres import check_dsn
@@ -25,6 +26,9 @@ from wakupush.workers.pulse import Noting
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: How much the pool `rest` yields to all others on its machine.
+REST_NICENESS: Final = 10
+
 
 class Pool(TaskPool):
     """Processes of a worker, which are replaced when they end, also when that is before the worker is ready.
@@ -37,11 +41,12 @@ class Pool(TaskPool):
         return True
 
 
-def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
-    """Run the pool of a queue until SIGTERM; then finish the tasks in flight.
+def worker(settings: Settings, pool: str, concurrency: int) -> None:
+    """Run a pool until SIGTERM; then finish the tasks in flight. The pool `rest` has a low priority.
 
     Args:
         settings: with a private key.
+        pool: one of `POOLS`, which has the name of its queue.
         concurrency: processes.
 
     Raises:
@@ -53,8 +58,11 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
     check_dsn(settings.postgres)
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()
-    counters.begin(of_worker(queue, settings), of_publishing(settings))
-    metrics.PROCESSES.labels(queue.name).set(concurrency)
+    if pool == REST:
+        os.nice(REST_NICENESS)
+    queues = QUEUES.values() if pool == REST else [QUEUES[pool]]
+    counters.begin(*(of_worker(queue, settings) for queue in queues), of_publishing(settings))
+    metrics.PROCESSES.labels(pool).set(concurrency)
     if (http_port := settings.port_or(-1)) >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
@@ -62,16 +70,16 @@ def worker(settings: Settings, queue: Queue, concurrency: int) -> None:
         port = probes.serve(http_port, health, settings.http_host)
         log.info("metrics_served", http_port=port)
     # Not `worker_main`: Celery's command line costs each start 0.2 s of imports.
-    running = create_app(settings, process=f"worker {queue.name}").Worker(
-        hostname=f"{queue.name}-{os.getpid()}@{gethostname()}",
-        queues=[queue.name],
+    running = create_app(settings, process=f"worker {pool}").Worker(
+        hostname=f"{pool}-{os.getpid()}@{gethostname()}",
+        queues=[pool],
         pool_cls=Pool,
         concurrency=concurrency,
         without_gossip=True,
         without_mingle=True,
         task_events=True,
     )
-    with Presence(open_redis(settings.redis), f"worker {queue.name}", Noting.pulse.ready):
+    with Presence(open_redis(settings.redis), f"worker {pool}", Noting.pulse.ready):
         running.start()
     sys.exit(running.exitcode)
 

@@ -31,6 +31,7 @@ from benchmarks.attack.traffic import Flood
 from benchmarks.attack.world import World
 from benchmarks.running import end_on_signals, running
 from wakupush.devnet.parts.processes import WaitTimeoutError
+from wakupush.model.queues import POOLS
 
 #: Worker processes of each pool.
 CONCURRENCY = 2
@@ -46,7 +47,7 @@ SHARE = 0.25
 def world(population: int) -> Iterator[World]:
     given = {name: value for name, value in os.environ.items() if name.startswith("WAKUPUSH_")}
     given.pop("WAKUPUSH_IDENTITY_KEY", None)  # the key that counts is in a file of the stack
-    with running(CONCURRENCY, **(given | SETTINGS)) as bench:
+    with running(CONCURRENCY, pools=POOLS, **(given | SETTINGS)) as bench:
         opened = World(bench, population)
         opened.queried  # noqa: B018 - registers honest users
         yield opened

@@ -12,8 +12,10 @@ CPU = 2.0
 STORED = 4.0
 #: Share of the memory of its pod that a process may need.
 MEMORY = 1.0
-#: Times the p99 of honest traffic alone.
+#: Times the p99 of honest requests and queries alone; their devices had a push before.
 P99 = 1.5
+#: Seconds that the slowest honest first registration may take.
+FIRST = 10.0
 #: Share of all cores that others may have used while something was measured.
 OTHERS = 0.1
 

@@ -104,8 +104,10 @@ class World:
 
     @cached_property
     def users(self) -> list[User]:
-        """Honest users."""
-        return self.register(self.population)
+        """Honest users, to each of whom a push was delivered."""
+        users = self.register(self.population)
+        self.send([(each,) for each in self.bench.make(partial(made.request, self.server), users)])
+        return users
 
     @cached_property
     def queried(self) -> list[User]:

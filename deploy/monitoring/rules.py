@@ -115,6 +115,7 @@ COMPONENTS = {
     "registration": ('wakupush_pool_processes{%s, queue="registration"}', CRITICAL),
     "query": ('wakupush_pool_processes{%s, queue="query"}', CRITICAL),
     "dispatch": ('wakupush_pool_processes{%s, queue="dispatch"}', CRITICAL),
+    "rest": ('wakupush_pool_processes{%s, queue="rest"}', WARNING),
     "beat": ("wakupush_jobs_failed_total{%s}", CRITICAL),
     "feedback": ("wakupush_feedback_total{%s}", WARNING),
     "exporter": ("wakupush_exporter_up{%s}", CRITICAL),
@@ -154,14 +155,22 @@ ALERTS = (
     ),
     Alert(
         "WakupushQueueOld",
-        "max by (namespace, queue) (wakupush_queue_oldest_seconds) > 10",
+        'max by (namespace, queue) (wakupush_queue_oldest_seconds{queue!="rest"}) > 10',
         "2m",
         CRITICAL,
         "Messages wait in the queue {{ $labels.queue }} for {{ $value | humanizeDuration }}; clients wait for 3 s.",
     ),
     Alert(
+        "WakupushRestOld",
+        'max by (namespace) (wakupush_queue_oldest_seconds{queue="rest"}) > 10',
+        "5m",
+        WARNING,
+        "Messages for devices that no push reached yet wait for {{ $value | humanizeDuration }}: they are a flood, or"
+        " the pool rest is too small.",
+    ),
+    Alert(
         "WakupushMessagesDropped",
-        "sum by (namespace, reason) (increase(wakupush_messages_dropped_total[10m])) > 0",
+        'sum by (namespace, reason) (increase(wakupush_messages_dropped_total{reason!="rest_full"}[10m])) > 0',
         "0m",
         CRITICAL,
         "ingest could not enqueue messages ({{ $labels.reason }}); reconciliation has to recover them.",

@@ -2,14 +2,14 @@
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import structlog
 from redis import Redis
 
-from wakupush.model.queues import Queue
-from wakupush.redis import backlog
+from wakupush.model.queues import REST, REST_WORKER, Queue
+from wakupush.redis import backlog, presence
 from wakupush.redis.backlog import QueueBacklog
 from wakupush.runtime import metrics
 
@@ -36,7 +36,10 @@ class Rest:
     _since: dict[str, float] = field(default_factory=dict)
 
     def is_due(self, queue: Queue) -> bool:
-        """Return whether the oldest message of a queue has waited too long, as of the last finished look.
+        """Return whether the oldest message of a queue, or of the queue `rest`, has waited too long.
+
+        This is as of the last finished look. Messages of every kind wait in `rest`; without a worker of that pool they
+        are lost.
 
         Raises:
             RedisError: this is not known.
@@ -47,11 +50,13 @@ class Rest:
                 self._looked_at = time.monotonic()
         if looks:  # without the lock: if Redis hangs, walks would wait for each other
             sizes = backlog.look(self.redis)
+            if not presence.is_ready(self.redis, REST_WORKER):
+                sizes[REST] = replace(sizes[REST], oldest=None)
             with self._lock:
                 for name, queue_backlog in sizes.items():
                     self._note(name, queue_backlog)
                 self._knows = True
-        return queue.name in self._since
+        return not self._since.keys().isdisjoint({queue.name, REST})
 
     def _note(self, name: str, queue_backlog: QueueBacklog) -> None:
         is_late = queue_backlog.oldest is not None and time.time() - queue_backlog.oldest > self.most_age

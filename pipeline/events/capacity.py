@@ -39,6 +39,8 @@ CONCURRENCY: Final = 2
 LEAST_REPLICAS: Final = 2
 #: The share of the time that a process may work; the rest covers the model's omissions.
 USE: Final = 0.7
+#: Processes of the pool `rest` at once, in an upgrade: it posts too, and is not scaled.
+REST_PROCESSES: Final = 3
 #: Notifications that gorush's queue holds, as in the chart.
 GORUSH_QUEUE: Final = 32768
 _MOST_PROCESSES: Final = 4096
@@ -343,7 +345,8 @@ def values(plan: CapacityPlan) -> dict[str, Any]:
     content: dict[str, Any] = {"components": components}
     if DISPATCH.name in components:
         replicas = max(components[DISPATCH.name]["replicas"], components[DISPATCH.name]["autoscaling"]["maxReplicas"])
-        notifications = (2 * replicas + 1) * CONCURRENCY * plan.question.connections * plan.question.notifications
+        processes = (2 * replicas + 1) * CONCURRENCY + REST_PROCESSES
+        notifications = processes * plan.question.connections * plan.question.notifications
         content["gorush"] = {"queueNum": max(GORUSH_QUEUE, notifications)}
     return content
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Pushed, Window
 from chaos.plan import Notified, Sent
 from wakupush.model.failures import BY_LABEL, Failure, Retry
+from wakupush.model.queues import DISPATCH, REST
 
 #: Seconds by which clocks and logs of different processes may differ.
 SLACK = 1.0
@@ -22,6 +23,8 @@ PUT_BACK_LEASES = 1.5
 MACHINE = "machine"
 #: The events that a delivery has, without those that another one implies.
 _OF_DELIVERIES = frozenset({"admitted", "delivered", "unknown", "failed", "expired", "dead_letter"})
+#: The pools that post.
+POSTING = frozenset({DISPATCH.name, REST})
 #: The states of a delivery of which its sender is not told a success.
 UNREACHED = frozenset({"failed", "expired", "dead_letter"})
 
@@ -194,7 +197,7 @@ class Case:
         return any(
             # Nobody could store the outcome.
             fault.part in {"postgres", MACHINE}
-            or (fault.pids & holders if holders else fault.part == "dispatch" and fault.pids)
+            or (fault.pids & holders if holders else fault.part in POSTING and fault.pids)
             for fault in self.faults(before.at, unknown.at)
         )
 

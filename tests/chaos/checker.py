@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 
-from chaos.case import SLACK, UNREACHED, Case, copies, states, states_at
+from chaos.case import POSTING, SLACK, UNREACHED, Case, copies, states, states_at
 from chaos.evidence import DeviceId, Evidence, Happened, Sample, Stored
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.model.failures import Failure
@@ -189,7 +189,7 @@ def check_true(case: Case) -> Iterator[Violation]:
             if report == SUCCESS and possible and possible <= UNREACHED:
                 ended = max(event.at for event in history if event.at <= at)
                 parts = {fault.part for fault in case.faults(history[0].at, at)}
-                if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {"dispatch", "postgres"}:
+                if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres"}:
                     continue
                 detail = f"the success left {at - ended:.1f} s after the delivery was {' or '.join(sorted(possible))}"
                 yield Violation(Kind.FALSE_SUCCESS, item.delivery_key[:16], detail)

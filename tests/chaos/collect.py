@@ -25,7 +25,7 @@ from support.stored import contents
 from wakupush.devnet.demo.conversation import OpenedReply, open_reply
 from wakupush.devnet.demo.stack import Stack
 from wakupush.model.events import period_of
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.model.registrations import Installation
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
@@ -232,7 +232,7 @@ def in_flight(stack: Stack, connection: Connection) -> dict[str, int]:
         )
     }
     with _redis(stack) as redis:
-        for queue in QUEUES:
+        for queue in POOLS:
             counts[f"tasks in {queue}"] = redis.llen(queue)
         counts["unacknowledged tasks"] = redis.hlen("unacked")
     return counts
@@ -248,7 +248,7 @@ LASTING_TABLES = frozenset(
 )
 #: What the keys in Redis begin with that have no end: the topics that are listened to, and Celery's own, of which
 #: `in_flight` tells.
-LASTING_KEYS = ("wakupush:watched:", "wakupush:processes", "_kombu.binding", "unacked", *QUEUES)
+LASTING_KEYS = ("wakupush:watched:", "wakupush:processes", "_kombu.binding", "unacked", *POOLS)
 
 
 def leftovers(stack: Stack, connection: Connection) -> dict[str, int]:

@@ -25,7 +25,7 @@ from chaos.stack import COMMIT_TIMES, ChaosStack
 from support.relay import Relay
 from support.replica import Backup, Replica
 from wakupush.devnet.parts.processes import Process, StartFailedError, wait_until
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 
 #: A fault at work: what it begins, it ends. It yields the processes of the server that it kills or stops for a while.
@@ -203,7 +203,7 @@ def _spoiled(part: str, fields: dict[str, object], stack: ChaosStack, _: Random)
 @contextmanager
 def _rolling_restart(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Every process is replaced as an orchestrator does it: the new one is there before the old one is asked to end."""
-    for queue in QUEUES:
+    for queue in POOLS:
         old, new = stack.workers[queue], stack.worker(queue, concurrency=stack.concurrency)
         new.launch()
         with suppress(TimeoutError):
@@ -211,7 +211,7 @@ def _rolling_restart(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
         stack.workers[queue] = new
         old.stop()
     for name, process in server_processes(stack).items():
-        if name not in QUEUES:
+        if name not in POOLS:
             process.stop()
             process.launch()
     yield ()
@@ -410,7 +410,7 @@ ROOT_FAULTS: tuple[Fault, ...] = (
 FAULTS: tuple[Fault, ...] = (
     *(
         fault
-        for queue in QUEUES
+        for queue in POOLS
         for fault in (
             Fault(f"worker {queue} is killed", queue, partial(_process_killed, queue), (0, 5), kills=1, weight=3),
             Fault(f"a child of {queue} is killed", queue, partial(_child_killed, queue), (1, 2), kills=1, weight=3),
@@ -462,7 +462,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("everything is restarted in turn", "rollout", _rolling_restart, (0, 1)),
 )
 #: A rolling restart meets every process of the server.
-_PARTS_OF_ROLLOUT = (*QUEUES, "beat", "feedback", "ingest", "reconcile", "rollout")
+_PARTS_OF_ROLLOUT = (*POOLS, "beat", "feedback", "ingest", "reconcile", "rollout")
 #: The part of a run in which faults happen alone.
 ALONE = 2 / 3
 #: Seconds that a part has to itself after a fault, before the next one.

@@ -30,6 +30,7 @@ from chaos.stack import ChaosStack
 from chaos.traffic import PYTHONPATH, Traffic, ended_well
 from wakupush.devnet.demo.stack import External
 from wakupush.devnet.parts.processes import WaitTimeoutError
+from wakupush.model.queues import POOLS
 from wakupush.redis.celery_app import VISIBILITY_TIMEOUT_SECONDS
 
 #: The topics of two apps.
@@ -132,6 +133,7 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
             directory,
             external=External(waku_url=nodes.server.url if nodes else None),
             concurrency=options.concurrency,
+            pools=POOLS,
             settings=settings,
             worker_module=options.worker_module,
             node_options=(

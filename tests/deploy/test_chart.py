@@ -314,7 +314,7 @@ def test_bundled_postgres_allows_all_connections(mode):
         if each["kind"] == kind
     }
     pools = sum(2 * pods[f"wakupush-{pool}"] + 1 for pool in QUEUES)
-    others = sum(2 * pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "beat", "feedback", "exporter"))
+    others = sum(2 * pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "rest", "beat", "feedback", "exporter"))
     needed = (2 * pools + others) * Settings.model_fields["postgres"].default.pool_size
     [args] = [
         spec["containers"][0]["args"] for each, spec in pod_specs(rendered) if "postgres" in str(each["metadata"])

@@ -11,7 +11,7 @@ import yaml
 
 from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, pod_specs, render
 from wakupush.cli import app
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 from wakupush.runtime.profiles import BUILT_IN
@@ -32,7 +32,7 @@ NEEDS = {
 }
 NEEDS["doctor"] = NEEDS["reconcile"] | {"WAKUPUSH_GORUSH__URL"}
 NEEDS["registration"] = NEEDS["query"] = NEEDS["reconcile"] | {"WAKUPUSH_IDENTITY_KEY_FILE"}
-NEEDS["dispatch"] = NEEDS["registration"] | {"WAKUPUSH_GORUSH__URL"}
+NEEDS["dispatch"] = NEEDS["rest"] = NEEDS["registration"] | {"WAKUPUSH_GORUSH__URL"}
 #: Who may have which secret; the private key is in test_policy.py.
 HOLDERS = {
     "WAKUPUSH_POSTGRES__DSN": NEEDS.keys() - {"ingest"},
@@ -208,7 +208,7 @@ def test_workers_know_the_public_key_of_ingest(monkeypatch, tmp_path):
             key = {"WAKUPUSH_PUBLIC_KEY": str(ours.public_key), "WAKUPUSH_IDENTITY_KEY_FILE": str(tmp_path / name)}
             settings = settings_of(env | {variable: key[variable] for variable in key & env.keys()}, monkeypatch)
             assert is_published(load_identity(settings), settings) is published, component
-    assert holders == {*QUEUES, "doctor"}
+    assert holders == {*POOLS, "doctor"}
 
 
 def test_earlier_keys_reach_whoever_has_the_key():

@@ -95,7 +95,7 @@ REFUSED = {
     ),
     "more posts than gorush holds": (
         "components.dispatch.replicas=8",
-        "17 pods (with those that end) x 2 processes x 16 posts x 64 notifications are 34816, above gorush.queueNum",
+        "37 processes (with those of pods that end) x 16 posts x 64 notifications are 37888, above gorush.queueNum",
     ),
     "more posts than a gorush of one's own holds": (
         "gorush.queueNum=8192,components.dispatch.replicas=5",
@@ -103,7 +103,7 @@ REFUSED = {
     ),
     "scaling past gorush": (
         "autoscaling.mode=hpa,components.dispatch.autoscaling.maxReplicas=8",
-        "17 pods (with those that end)",
+        "37 processes (with those of pods that end)",
     ),
     "KEDA without numbers": ("autoscaling.mode=keda", "autoscaling.mode is keda, which needs"),
     "KEDA without the exporter": (

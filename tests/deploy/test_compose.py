@@ -24,7 +24,7 @@ from support.deploy.containers import DOCKERFILE, instructions
 from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.devnet.parts.processes import Process, free_port
 from wakupush.devnet.parts.redis import server_binary
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS
@@ -45,6 +45,7 @@ ROLES = {
     "registration": Role.REGISTRATION,
     "query": Role.QUERY,
     "dispatch": Role.DISPATCH,
+    "rest": Role.REST,
     "beat": Role.SCHEDULE,
     "feedback": Role.FEEDBACK,
     "exporter": Role.EXPORTER,
@@ -55,7 +56,7 @@ ROLES = {
 USERS = {
     "ingest": RedisUser.INGEST,
     "reconcile": RedisUser.RECONCILE,
-    **dict.fromkeys(QUEUES, RedisUser.WORKER),
+    **dict.fromkeys(POOLS, RedisUser.WORKER),
     "beat": RedisUser.BEAT,
     "exporter": RedisUser.EXPORTER,
     "tools": RedisUser.OPERATOR,
@@ -200,7 +201,7 @@ def test_grace_periods_exceed_the_longest_task():
     def grace(name):
         return int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
 
-    assert all(grace(pool) > TIME_LIMIT_SECONDS for pool in QUEUES)
+    assert all(grace(pool) > TIME_LIMIT_SECONDS for pool in POOLS)
     assert grace("dispatch") >= Settings.model_fields["delivery"].default.lease + 30
 
 
@@ -298,7 +299,7 @@ def test_users_of_redis_are_those_of_the_program():
 
 
 def test_only_workers_hold_the_key():
-    assert {name for name, service in SERVICES.items() if service.get("secrets")} == {*QUEUES, "tools"}
+    assert {name for name, service in SERVICES.items() if service.get("secrets")} == {*POOLS, "tools"}
 
 
 def test_redis_loses_nothing_by_its_settings():
@@ -323,7 +324,7 @@ def test_node_does_not_reach_gorush():
 def test_who_can_push_is_named():
     """Whoever reaches gorush's port can push to every device."""
     assert {name for name, service in SERVICES.items() if "gorush" in service["networks"]} == {
-        *("gorush", "dispatch", "tools"),
+        *("gorush", "dispatch", "rest", "tools"),
     }
 
 

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 #: Services that are started, besides the migration; the others are not ours.
 SERVICES = (
-    *("ingest", "reconcile", "registration", "query", "dispatch", "beat", "feedback", "exporter"),
+    *("ingest", "reconcile", "registration", "query", "dispatch", "rest", "beat", "feedback", "exporter"),
     "flower",
 )
 SECRETS = dict.fromkeys(needed(), "0123456789abcdef") | {"FLOWER_BASIC_AUTH": "operator:flowers"}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from support.deploy.chart import ROOT, VALUES, NotRendered, component, need, objects, pod_specs, policy_of_doctor
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
 from wakupush.redis.users import RedisUser
@@ -81,7 +81,7 @@ def test_what_runs_for_ever_has_probes(name):
 def test_pods_live_longer_than_their_longest_task(name):
     lease = Settings.model_fields["delivery"].default.lease
     graces = {component(each): spec["terminationGracePeriodSeconds"] for each, spec in pod_specs(objects(VALUES[name]))}
-    for pool in QUEUES:
+    for pool in POOLS:
         assert graces[pool] > TIME_LIMIT_SECONDS
     assert graces["dispatch"] >= lease + 30
     assert graces["dispatch"] > VISIBILITY_TIMEOUT_SECONDS
@@ -117,10 +117,10 @@ def test_only_workers_hold_the_key(name):
         for each, spec in pod_specs(objects(VALUES[name]))
         if any(volume.get("secret", {}).get("secretName") == "wakupush-identity" for volume in spec["volumes"])
     }
-    assert holders == set(QUEUES)
+    assert holders == set(POOLS)
     for each, _, container in containers(name):
         used = {entry["name"] for entry in container.get("env", [])}
-        assert ("WAKUPUSH_IDENTITY_KEY_FILE" in used) == (component(each) in QUEUES)
+        assert ("WAKUPUSH_IDENTITY_KEY_FILE" in used) == (component(each) in POOLS)
         assert "WAKUPUSH_IDENTITY_KEY" not in used
 
 
@@ -207,6 +207,7 @@ ROLE_OF_COMPONENT = {
     "registration": Role.REGISTRATION,
     "query": Role.QUERY,
     "dispatch": Role.DISPATCH,
+    "rest": Role.REST,
     "beat": Role.SCHEDULE,
     "feedback": Role.FEEDBACK,
     "exporter": Role.EXPORTER,
@@ -296,7 +297,7 @@ def test_only_explicit_owner_connects_everybody_as_owner(name):
 USER_OF_COMPONENT = {
     "ingest": RedisUser.INGEST,
     "reconcile": RedisUser.RECONCILE,
-    **dict.fromkeys(QUEUES, RedisUser.WORKER),
+    **dict.fromkeys(POOLS, RedisUser.WORKER),
     "beat": RedisUser.BEAT,
     "exporter": RedisUser.EXPORTER,
     "flower": RedisUser.FLOWER,

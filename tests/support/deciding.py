@@ -223,6 +223,7 @@ class Device:
 
     platform: Platform = Platform.IOS
     preferences: dict = field(default_factory=dict)
+    proven: bool = False
 
 
 #: Alice's phone, and her Android tablet.
@@ -232,7 +233,7 @@ DEVICES = {installation(ALICE): Device(), installation(ALICE, TABLET): Device(Pl
 def receivers(requests, devices):
     """Return the devices that requests name, as the database finds them."""
     return {
-        address: Receiver(wishes, target(device.platform) if wishes.token_fits else None)
+        address: Receiver(wishes, target(device.platform, proven=device.proven) if wishes.token_fits else None)
         for content in requests
         for address, item in zip(content.addresses, content.request.items, strict=True)
         if (device := devices.get(address.installation))
@@ -264,8 +265,10 @@ def preferences(
     )
 
 
-def target(platform=Platform.IOS):
-    return Target(version=1, installation_id=PHONE, platform=platform, device_token="token", apn_topic="app")
+def target(platform=Platform.IOS, *, proven=False):
+    return Target(
+        version=1, installation_id=PHONE, platform=platform, device_token="token", apn_topic="app", proven=proven
+    )
 
 
 def request_facts(*requests, devices=DEVICES, **fields):

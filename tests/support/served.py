@@ -17,7 +17,7 @@ from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Route
-from wakupush.model.queues import DISPATCH, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUEUES, REGISTRATION, REST
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
@@ -78,9 +78,9 @@ class Server:
         entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
         self.run(queue, entries, alone=alone)
 
-    def run(self, queue, entries, *, alone=False):
+    def run(self, queue, entries, *, alone=False, is_rest=False):
         """Do what a worker does with a task, to the end of what follows."""
-        isolation.handle(self.context, queue, entries, alone=alone)
+        isolation.handle(self.context, queue, entries, alone=alone, is_rest=is_rest)
         self.context.followers.wait()
         self.context.answers.end()
         self.repeated = self.context.repeats.end()
@@ -146,6 +146,18 @@ class Server:
         """Return failure and reason of each message or notification that something happened to."""
         counted = "SELECT failure, reason FROM delivery_history, generate_series(1, count) WHERE kind = %s"
         return self.rows(counted, kind)
+
+
+def work_off_rest(server):
+    """Do what the pool `rest` does until its queue is empty; return the queue of each task."""
+    worked_off = []
+    while raw := server.context.redis.rpop(REST):
+        task = json.loads(raw)
+        [queue] = [each for each in QUEUES.values() if each.task == task["headers"]["task"]]
+        (entries,), named, _ = json.loads(b64decode(task["body"]))
+        server.run(queue, list(map(decode_entry, entries)), is_rest=True, **named)
+        worked_off.append(queue)
+    return worked_off
 
 
 def work_off(server, queue):

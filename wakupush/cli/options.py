@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS, QUEUES
 from wakupush.runtime.durations import MOST_DAYS, parse_duration
 from wakupush.runtime.usage import UsageError
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from wakupush.model.platforms import Platform
 
 
-#: A queue, and the pool that takes from it.
+#: A kind's queue.
 QueueName = StrEnum("QueueName", [(name, name) for name in QUEUES])  # type: ignore[misc]  # mypy: literals alone
+PoolName = StrEnum("PoolName", [(name, name) for name in POOLS])  # type: ignore[misc]  # mypy: literals alone
 
 
 class PlatformName(StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wakupush.cli.loading import load
-from wakupush.cli.options import QueueName
+from wakupush.cli.options import PoolName
 
 if TYPE_CHECKING:
     from wakupush.runtime.settings import Settings
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def worker(
-    pool: Annotated[QueueName, typer.Argument(help="The pool, which has the name of its queue.")],
+    pool: Annotated[PoolName, typer.Argument(help="The pool, which has the name of its queue.")],
     concurrency: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
 ) -> None:
-    """Handle the messages of a queue."""
+    """Handle the messages of a queue. The pool `rest` handles those for devices that no push reached yet."""
     settings = load(process=f"worker {pool}")
     if settings.port_or(-1) >= 0:
         with TemporaryDirectory(prefix="wakupush-metrics-") as directory:
@@ -34,10 +34,9 @@ def worker(
 
 
 def _worker(settings: Settings, pool: str, concurrency: int) -> None:
-    from wakupush.model.queues import QUEUES
     from wakupush.workers import run
 
-    run.worker(settings, QUEUES[pool], concurrency)
+    run.worker(settings, pool, concurrency)
 
 
 def beat() -> None:

@@ -1,4 +1,4 @@
-"""The table of the queues, and of the tasks that travel in them."""
+"""The table of the queues, of the pools that take from them, and of the tasks that travel in them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +17,11 @@ REGISTRATION: Final = Queue("registration", "wakupush.registration")
 QUERY: Final = Queue("query", "wakupush.query")
 DISPATCH: Final = Queue("dispatch", "wakupush.dispatch")
 QUEUES: Final = {queue.name: queue for queue in (REGISTRATION, QUERY, DISPATCH)}
+#: The queue and the pool of messages for devices that no push reached yet: of every kind, in the tasks of their kinds.
+REST: Final = "rest"
+POOLS: Final = (*QUEUES, REST)
+#: The command of its workers.
+REST_WORKER: Final = f"worker {REST}"
 
 #: The task of the next attempt of deliveries that failed for the time being, on the dispatch queue.
 DELIVER: Final = "wakupush.deliver"

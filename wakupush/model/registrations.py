@@ -1,5 +1,7 @@
 """Devices: the registrations of users, and the rows that the server makes of them."""
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from wakupush.model.platforms import Platform, TokenType
@@ -94,6 +96,16 @@ class RegistrationRow:
     blocked_chat_digests: bytes | None = field(repr=False)
     muted_chat_digests: bytes | None = field(repr=False)
     allowed_mentions_chat_digests: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSizes:
+    """What is known of users, by key hash, before their devices are loaded."""
+
+    #: Bytes that an answer tells of each user with devices, at most.
+    bytes_by_user: Mapping[bytes, int] = field(default_factory=dict)
+    #: The users with a device that a push once reached.
+    proven: AbstractSet[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ class Role(StrEnum):
     REGISTRATION = "wakupush_registration"
     QUERY = "wakupush_query"
     DISPATCH = "wakupush_dispatch"
+    REST = "wakupush_rest"
     SCHEDULE = "wakupush_schedule"
     RECONCILE = "wakupush_reconcile"
     EXPORTER = "wakupush_exporter"
@@ -26,6 +27,7 @@ COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.REGISTRATION: ("worker registration",),
     Role.QUERY: ("worker query",),
     Role.DISPATCH: ("worker dispatch",),
+    Role.REST: ("worker rest",),
     Role.SCHEDULE: ("beat",),
     Role.RECONCILE: ("ingest reconcile",),
     Role.EXPORTER: ("exporter",),

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import Connection
 
 from wakupush.model.registrations import (
+    AnswerSizes,
     Change,
     Installation,
     QueriedDevice,
@@ -34,9 +35,20 @@ def stored(connection: Connection, installations: Collection[Installation]) -> d
     }
 
 
-def count_installations(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:
-    """Return the number of registered installations of these keys."""
-    return dict(connection.execute(_SQL["installations"], {"key_hashes": list(key_hashes)}).fetchall())
+def count_installations(
+    connection: Connection, key_hashes: Collection[bytes]
+) -> tuple[dict[bytes, int], frozenset[bytes]]:
+    """Return the number of registered installations of these keys, and the keys with a device that a push reached."""
+    rows = connection.execute(_SQL["installations"], {"key_hashes": list(key_hashes)}).fetchall()
+    return {key_hash: count for key_hash, count, _ in rows}, frozenset(
+        key_hash for key_hash, _, proven in rows if proven
+    )
+
+
+def proven(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
+    """Return those of these keys (hashes of 64 bytes) that have a device which a push once reached."""
+    rows = connection.execute(_SQL["proven"], {"key_hashes": list(key_hashes)}).fetchall()
+    return {key_hash for (key_hash,) in rows}
 
 
 def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) -> None:
@@ -82,10 +94,13 @@ def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int
     return int(row[0]) if row else 0
 
 
-def answer_bytes(connection: Connection, key_hashes: Collection[bytes]) -> dict[bytes, int]:
-    """Return, for each of these users with devices, how many bytes `devices` returns at most."""
+def answer_sizes(connection: Connection, key_hashes: Collection[bytes]) -> AnswerSizes:
+    """Return, for each of these users with devices, how many bytes `devices` returns at most, and who are proven."""
     rows = connection.execute(_SQL["answer_bytes"], {"key_hashes": list(key_hashes)}).fetchall()
-    return {key_hash: int(size) for key_hash, size in rows}
+    return AnswerSizes(
+        {key_hash: int(size) for key_hash, size, _ in rows},
+        frozenset(key_hash for key_hash, _, proven in rows if proven),
+    )
 
 
 def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRest) -> dict[bytes, list[QueriedDevice]]:

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from redis import Redis
 
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 
 #: Tasks of a queue, and bytes of them, that one look reads at most, but both ends always. Up to this the figures are
 #: exact. Redis does nothing else meanwhile, and takes half a millisecond for a megabyte.
@@ -24,6 +24,8 @@ UNACKED_INDEX: Final = "unacked_index"
 #: Share of Redis' memory that one queue may have; the bytes of a queue if Redis' memory has no limit.
 _LIMIT_SHARE: Final = 4
 _LIMIT_BYTES: Final = 160 * 2**20
+#: Share of a queue's limit from which on chance drops new messages.
+DROPPED_FROM: Final = 0.5
 
 # kombu writes a task as JSON with its body first; only what follows the body is parsed. A task that is not ours counts
 # as one message of unknown age. -1 means unknown: Lua cuts nil off.
@@ -129,6 +131,18 @@ def default_limit(redis: Redis) -> int:
     return most // _LIMIT_SHARE or _LIMIT_BYTES
 
 
+def has_room(share: float, draw: float) -> bool:
+    """Return whether a queue takes another message. Up to half of its limit it takes all, at the limit none.
+
+    In between chance decides: otherwise the first senders would lock out all others.
+
+    Args:
+        share: of its limit that the queue has.
+        draw: a random number, from 0 to below 1.
+    """
+    return share < 1 and draw >= (share - DROPPED_FROM) / (1 - DROPPED_FROM)
+
+
 def look(redis: Redis) -> dict[str, QueueBacklog]:
     """Return the backlog of each queue: waiting tasks, and tasks in flight.
 
@@ -136,12 +150,12 @@ def look(redis: Redis) -> dict[str, QueueBacklog]:
         RedisError: Redis does not answer.
     """
     with redis.pipeline(transaction=False) as pipeline:
-        for name in QUEUES:
+        for name in POOLS:
             pipeline.eval(_QUEUE, 1, name, SAMPLE, SAMPLE_BYTES)
         pipeline.eval(_IN_WORK, 2, UNACKED, UNACKED_INDEX, SAMPLE, SAMPLE_BYTES)
         *lengths, in_work = [json.loads(answer) for answer in pipeline.execute()]
     backlogs = {}
-    for name, queue in zip(QUEUES, lengths, strict=True):
+    for name, queue in zip(POOLS, lengths, strict=True):
         in_flight = in_work.get(name, {"tasks": 0, "messages": 0})
         backlogs[name] = QueueBacklog(
             tasks=queue["tasks"],

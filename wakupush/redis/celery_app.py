@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from celery import Celery
 from kombu import Queue as KombuQueue
 
-from wakupush.model.queues import DISPATCH, QUEUES
+from wakupush.model.queues import DISPATCH, POOLS
 from wakupush.runtime.connections.redis import follow, primary_name, sentinel_options, tls_options
 from wakupush.runtime.settings import Settings
 
@@ -66,7 +66,7 @@ def celery_app(settings: Settings) -> Celery:
         task_store_errors_even_if_ignored=False,
         task_serializer="json",
         accept_content=["json"],
-        task_queues=[KombuQueue(name) for name in QUEUES],
+        task_queues=[KombuQueue(name) for name in POOLS],
         task_default_queue=DISPATCH.name,
         task_create_missing_queues=False,
         task_send_sent_event=True,

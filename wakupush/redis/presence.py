@@ -139,6 +139,15 @@ def read(redis: Redis) -> list[RunningProcess]:
     return processes
 
 
+def is_ready(redis: Redis, role: str) -> bool:
+    """Return whether a process of this role (its command) runs, and no check of its readiness fails.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    return any(process.role == role and not (process.is_gone or process.failing) for process in read(redis))
+
+
 def _now(redis: Redis) -> float:
     seconds, microseconds = redis.time()
     return seconds + microseconds / 1e6

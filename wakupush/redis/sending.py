@@ -9,7 +9,7 @@ import structlog
 from celery import Celery
 
 from wakupush.model.entries import Entry
-from wakupush.model.queues import Queue
+from wakupush.model.queues import REST, Queue
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 
@@ -94,6 +94,7 @@ def send_entries(
     entries: Sequence[Entry],
     *,
     alone: bool = False,
+    rest: bool = False,
     waits_since: float | None = None,
     **options: Any,
 ) -> None:
@@ -105,6 +106,7 @@ def send_entries(
         app: see `celery_app`.
         entries: at least one.
         alone: whether each is to be handled on its own because it, or a neighbour, failed before.
+        rest: whether they go to the pool `rest`.
         waits_since: since when they have been in queues, in seconds since the epoch; unless given, since the oldest was
             seen. A message out of a Store counts from now on: its sender gave the time at which it was seen.
         options: of `Celery.send_task`, for example its connection.
@@ -115,7 +117,7 @@ def send_entries(
         queue.task,
         args=[[encode_entry(entry) for entry in entries]],
         kwargs={"alone": True} if alone else {},
-        queue=queue.name,
+        queue=REST if rest else queue.name,
         headers={"messages": len(entries), "seen": oldest if waits_since is None else waits_since},
         argsrepr=f"({len(entries)} messages)",
         kwargsrepr="alone" if alone else "",

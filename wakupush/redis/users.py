@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.redis import backlog, left_out, presence, watched
 
 
@@ -37,7 +37,7 @@ class Rights:
 COMMANDS: Final[Mapping[RedisUser, tuple[str, ...]]] = {
     RedisUser.INGEST: ("ingest live",),
     RedisUser.RECONCILE: ("ingest reconcile",),
-    RedisUser.WORKER: tuple(f"worker {name}" for name in QUEUES),
+    RedisUser.WORKER: tuple(f"worker {name}" for name in POOLS),
     RedisUser.BEAT: ("beat",),
     RedisUser.EXPORTER: ("exporter",),
     RedisUser.OPERATOR: ("doctor", "status", "breaker", "quarantine", "import reference", "pipeline rebuild"),
@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[RedisUser, tuple[str, ...]]] = {
 _CONNECT: Final = frozenset({"ping", "select"})
 _SCRIPT: Final = frozenset({"eval", "evalsha", "script|load", "script|exists"})
 #: kombu also has a list for each priority of a queue, whose name begins like the queue's.
-_QUEUES: Final = frozenset(f"{name}*" for name in QUEUES)
+_QUEUES: Final = frozenset(f"{name}*" for name in POOLS)
 _IN_FLIGHT: Final = frozenset({backlog.UNACKED, backlog.UNACKED_INDEX})
 #: Celery's events of tasks in database 0. Who subscribes to a pattern needs the very pattern.
 _EVENTS: Final = frozenset({"/0.celeryev/*"})
@@ -80,7 +80,7 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _PRESENT, _ENQUEUE_KEYS | _NODES | {presence.KEY}, _EVENTS
     ),
     RedisUser.RECONCILE: Rights(
-        _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _BACKLOG | _PRESENT,
+        _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _BACKLOG | _PRESENT | {"hgetall"},
         _ENQUEUE_KEYS | _IN_FLIGHT | {presence.KEY},
         _EVENTS,
     ),
@@ -89,8 +89,8 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         | _SCRIPT
         | _SEND
         | _TAKE
-        # Breakers, limits, watched topics, and the nodes that are left out.
-        | {"mget", "expire", "pexpire", "incr", "incrby", "decr", "hgetall", "hmget", "hincrby"},
+        # Breakers, limits, watched topics, the nodes that are left out, and the bytes of the queue `rest`.
+        | {"mget", "expire", "pexpire", "incr", "incrby", "decr", "hgetall", "hmget", "hincrby", "memory|usage"},
         _QUEUES
         | _IN_FLIGHT
         | _WATCHED
@@ -123,7 +123,7 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         frozenset({_BINDINGS, "celeryev*"}),
         _EVENTS,
     ),
-    RedisUser.KEDA: Rights(_CONNECT | {"eval", "evalsha", "type", "llen", "zcard", "scard", "hlen"}, frozenset(QUEUES)),
+    RedisUser.KEDA: Rights(_CONNECT | {"eval", "evalsha", "type", "llen", "zcard", "scard", "hlen"}, frozenset(POOLS)),
 }
 
 

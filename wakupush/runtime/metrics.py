@@ -19,7 +19,8 @@ MESSAGES_REPEATED: Final = Counter(
 )
 MESSAGES_DROPPED: Final = Counter(
     "wakupush_messages_dropped",
-    "Messages that ingest dropped because Redis failed (redis; foreign ones included) or a queue is full (queue_full).",
+    "Messages that ingest dropped because Redis failed (redis; foreign ones included) or a queue is full (queue_full),"
+    " and that workers dropped because the queue rest is full (rest_full).",
     ["reason"],
 )
 MESSAGES_AHEAD: Final = Counter(
@@ -143,6 +144,11 @@ DELIVERY_SECONDS: Final = Histogram(
 )
 MESSAGES_KNOWN: Final = Counter(
     "wakupush_messages_known", "Messages that workers skipped because they were in the ledger: old copies."
+)
+MESSAGES_TO_REST: Final = Counter(
+    "wakupush_messages_to_rest",
+    "Messages that workers left to the pool rest, by the queue that they came from.",
+    ["queue"],
 )
 BATCH_SIZE: Final = Histogram(
     "wakupush_batch_size", "Messages in a task.", ["queue"], buckets=(1, 2, 4, 8, 16, 32, 64, 128)

@@ -24,6 +24,7 @@ from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.identity import load_identity
 from wakupush.server.engine.kind import Kinds
 from wakupush.server.engine.outbox import Outbox, open_publisher
+from wakupush.server.engine.rest import RestQueue
 from wakupush.server.push.kind import PUSH_REQUESTS
 from wakupush.server.query.kind import QUERIES
 from wakupush.server.registration.kind import REGISTRATIONS
@@ -83,6 +84,7 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
         pool=pool,
         redis=redis,
         app=app,
+        rest=RestQueue(redis, app),
         limiter=Limiter(open_redis(settings.redis.model_copy(update={"timeout": timeout}))),
         outbox=Outbox(pool, open_publisher(settings, redis)),
         gorush={app: open_gorush(settings.gorush_of(app)) for app in settings.app_names},

@@ -9,7 +9,7 @@ import pytest
 from deploy.monitoring.rules import ALERTS, COMPONENTS
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 
 #: Nobody listens there.
 NOWHERE = "http://127.0.0.1:1"
@@ -18,7 +18,7 @@ DEAD_NODE = {"WAKUPUSH_WAKU__URL": NOWHERE, "WAKUPUSH_RECONCILE__STORES": f'["{N
 COMMANDS = {
     "ingest": (("ingest", "live"), "WAKUPUSH_HTTP_PORT"),
     "reconcile": (("ingest", "reconcile"), "WAKUPUSH_HTTP_PORT"),
-    **{pool: (("worker", pool), "WAKUPUSH_HTTP_PORT") for pool in QUEUES},
+    **{pool: (("worker", pool), "WAKUPUSH_HTTP_PORT") for pool in POOLS},
     "beat": (("beat",), "WAKUPUSH_HTTP_PORT"),
     "feedback": (("feedback",), "WAKUPUSH_FEEDBACK__HTTP_PORT"),
     "exporter": (("exporter",), "WAKUPUSH_HTTP_PORT"),

@@ -16,9 +16,10 @@ from structlog.testing import capture_logs
 from support.reconciling import FOREIGN, NOWHERE, SHARD, after_each_page, ago, hashes, looked_back, walk_from
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.ingest.reconcile.rest import Rest
-from wakupush.model.queues import DISPATCH
+from wakupush.model.queues import DISPATCH, REST_WORKER
 from wakupush.postgres import ledger
 from wakupush.redis import watched
+from wakupush.redis.presence import Presence
 from wakupush.redis.sending import send_entries
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import RedisSettings
@@ -226,4 +227,17 @@ def test_down_store_does_not_delay_the_other(bench):
     bench.stop.set()
     for thread in threads:
         thread.join()
+    found.close()
+
+
+def test_walks_rest_behind_the_queue_rest_while_its_pool_runs(bench):
+    """Without the pool its messages are lost, and the walks bring them."""
+    found, _, _, requests = bench.walkers(pause=0.1, backlog_age=60)
+    [old] = bench.send(bench.partitioned, ago=100)
+    send_entries(requests.walker.enqueuer.app, DISPATCH, [replace(old, live=True)], rest=True)
+    assert not Rest(bench.redis).is_due(DISPATCH)
+    Presence(bench.redis, REST_WORKER, dict).write()
+    assert Rest(bench.redis).is_due(DISPATCH)
+    Presence(bench.redis, REST_WORKER, lambda: {"consuming": False}).write()
+    assert not Rest(bench.redis).is_due(DISPATCH)
     found.close()

@@ -133,7 +133,7 @@ def test_answer_never_exceeds_its_measured_size(connection, contacts_only, keys)
     for number in range(3):
         installation = Installation(ALICE.key_hash, bytes([number]) * 16)
         store(connection, [change(2**64 - 1, installation, **longest, **lists)])
-    told = registrations.answer_bytes(connection, [ALICE.key_hash, b"b" * 64])
+    told = registrations.answer_sizes(connection, [ALICE.key_hash, b"b" * 64]).bytes_by_user
     response = encode_response(b"", devices(connection, [ALICE.key_hash])[ALICE.key_hash])
     size = sum(info.ByteSize() + 5 for info in PushNotificationQueryResponse.FromString(response).info)
     assert told.keys() == {ALICE.key_hash}
@@ -190,7 +190,7 @@ def test_retention_of_the_dead_leaves_hash_and_version(connection, dsn):
         [each.key_hash, each.installation_hash, 7, b"", False, False, "", datetime.now(UTC).date()]
         for each in (ALICE, *dead)
     )
-    assert registrations.count_installations(connection, [ALICE.key_hash]) == {ALICE.key_hash: 2}
+    assert registrations.count_installations(connection, [ALICE.key_hash]) == ({ALICE.key_hash: 2}, frozenset())
     assert connection.execute("SELECT installation_hash FROM deliveries").fetchall() == [(alive.installation_hash,)]
     assert connection.execute("SELECT count(*) FROM quarantine").fetchone() == (0,)
     # What is left is as good as an unregistration: nothing of before counts.

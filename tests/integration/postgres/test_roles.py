@@ -37,12 +37,20 @@ POOL = {
 USES = {
     Role.REGISTRATION: {
         **POOL,
-        "registrations": {"stored", "installations", "put", "unregister", "forget_deliveries", "forget_quarantine"},
+        "registrations": {
+            "stored",
+            "installations",
+            "proven",
+            "put",
+            "unregister",
+            "forget_deliveries",
+            "forget_quarantine",
+        },
         "query_topics": {"lock_shared", "add"},
     },
     Role.QUERY: {
         **POOL,
-        "registrations": {"answer_bytes", "devices"},
+        "registrations": {"answer_bytes", "devices", "proven"},
         "query_topics": {"candidates"},
         "waiting_queries": {"add"},
     },
@@ -51,7 +59,7 @@ USES = {
         "requests": EVERY,
         "answers": POOL["answers"] | {"withdraw"},
         "deliveries": {"take", "lock", "settle", "put_back", "lock_devices", "apply_feedback", "expire"},
-        "registrations": {"lock", "token_died", "suspect", "prove"},
+        "registrations": {"lock", "token_died", "suspect", "prove", "proven"},
         "token_trials": EVERY,
     },
     Role.SCHEDULE: {
@@ -96,12 +104,20 @@ USES = {
         "query_topics": {"lock_shared", "add", "count_without_key", "without_key", "set_keys", "all", "since"},
     },
 }
+_POOLS = (Role.REGISTRATION, Role.QUERY, Role.DISPATCH)
+#: What the pools use together, of each file.
+USES[Role.REST] = {
+    file: EVERY if any(of == EVERY for of in uses) else set().union(*uses)
+    for file in sorted({file for role in _POOLS for file in USES[role]})
+    for uses in [[USES[role][file] for role in _POOLS if file in USES[role]]]
+}
 #: That stand elsewhere than in the files.
 _EVENTS = {"events": events._COPY.as_string()}
 OTHERS = {
     Role.REGISTRATION: _EVENTS,
     Role.QUERY: _EVENTS,
     Role.DISPATCH: _EVENTS,
+    Role.REST: _EVENTS,
     Role.OPERATOR: {
         "pending": "SELECT name, checksum FROM schema_migrations",
     },
@@ -274,21 +290,21 @@ def test_only_who_acts_on_it_reads_what_is_private(connection):
         for table, columns in SECRETS.items()
         for column in columns
     }
-    writers = {Role.REGISTRATION, Role.REBUILD}
+    writers = {Role.REGISTRATION, Role.REST, Role.REBUILD}
     assert readers == {
         "registrations.sealed_device": {Role.QUERY, Role.DISPATCH} | writers,
         "registrations.sealed_allowed_key_list": {Role.QUERY} | writers,
         "registrations.access_token_digest": {Role.DISPATCH} | writers,
         "registrations.blocked_chat_digests": {Role.DISPATCH} | writers,
-        "deliveries.sealed_content": {Role.DISPATCH},
-        "deliveries.chat_digest": {Role.DISPATCH},
-        "deliveries.author_digest": {Role.DISPATCH},
+        "deliveries.sealed_content": {Role.DISPATCH, Role.REST},
+        "deliveries.chat_digest": {Role.DISPATCH, Role.REST},
+        "deliveries.author_digest": {Role.DISPATCH, Role.REST},
         "quarantine.payload": {Role.OPERATOR, Role.SCHEDULE},
         "answers.payload": {Role.SCHEDULE},
         # Sealed; the schedule adds up how long they are.
-        "message_segments.payload": {Role.REGISTRATION, Role.QUERY, Role.DISPATCH, Role.SCHEDULE},
+        "message_segments.payload": {*_POOLS, Role.REST, Role.SCHEDULE},
         # No secret: it is made of what the topic is called.
-        "query_topics.symmetric_key": {Role.QUERY, Role.SCHEDULE, Role.REBUILD},
+        "query_topics.symmetric_key": {Role.QUERY, Role.REST, Role.SCHEDULE, Role.REBUILD},
     }
 
 

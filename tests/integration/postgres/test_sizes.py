@@ -52,8 +52,8 @@ def users(server):
 
 
 def test_answer_size_is_read_without_loading(connection, users):
-    pages, sizes = out_of_line(connection, lambda: registrations.answer_bytes(connection, list(users)))
-    assert len(sizes) == len(users)
+    pages, sizes = out_of_line(connection, lambda: registrations.answer_sizes(connection, list(users)))
+    assert len(sizes.bytes_by_user) == len(users)
     assert pages == 0
 
 

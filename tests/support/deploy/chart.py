@@ -234,6 +234,7 @@ REACHES = {
     "registration": {"redis", "node", "postgres"},
     "query": {"redis", "node", "postgres"},
     "dispatch": {"redis", "node", "postgres", "gorush"},
+    "rest": {"redis", "node", "postgres", "gorush"},
     "beat": {"redis", "node", "postgres"},
     "feedback": {"postgres"},
     "exporter": {"redis", "postgres"},

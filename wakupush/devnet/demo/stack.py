@@ -87,6 +87,8 @@ class Stack:
     nodes: int = 1
     #: Further options of the embedded gorush.
     gorush_options: Sequence[str] = ()
+    #: Pools of workers; without `rest` the others handle all messages.
+    pools: Sequence[str] = tuple(QUEUES)
     #: Whether the exporter runs too, and all processes serve /healthz, /readyz and /metrics.
     serves_metrics: bool = False
     #: Starts all Python processes, see `Process`.
@@ -97,7 +99,7 @@ class Stack:
         self._key_file = self.directory / "identity.key"
         self._feedback_secret = self.defaults.get("WAKUPUSH_GORUSH__FEEDBACK_SECRET") or secrets.token_hex(16)
         waku = ["waku", *(f"waku-{number}" for number in range(2, self.nodes + 1))]
-        names = (*waku, "gorush", "ingest", "reconcile", "feedback", "exporter", "beat", *QUEUES)
+        names = (*waku, "gorush", "ingest", "reconcile", "feedback", "exporter", "beat", *self.pools)
         self._ports = {name: free_port() for name in names}
         self._make_parts(waku)
         self._make_processes()
@@ -132,7 +134,8 @@ class Stack:
             ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
         )
         self.workers = {
-            name: self.worker(name, concurrency=self.concurrency, settings=self._metrics_port(name)) for name in QUEUES
+            name: self.worker(name, concurrency=self.concurrency, settings=self._metrics_port(name))
+            for name in self.pools
         }
         self.feedback = self._wakupush(
             "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
@@ -193,7 +196,7 @@ class Stack:
         """URLs of the /metrics of all processes that have any, by the name of the process."""
         ports = {"ingest live": "ingest", "ingest reconcile": "reconcile", "feedback": "feedback"}
         if self.serves_metrics:
-            ports |= {**{f"worker {name}": name for name in QUEUES}, "beat": "beat", "exporter": "exporter"}
+            ports |= {**{f"worker {name}": name for name in self.pools}, "beat": "beat", "exporter": "exporter"}
         return {process: f"http://127.0.0.1:{self._ports[port]}/metrics" for process, port in ports.items()}
 
     @property

@@ -13,6 +13,7 @@ import httpx2
 import psycopg
 from redis import AuthenticationError, ConnectionError, Redis, RedisError, ResponseError, TimeoutError  # noqa: A004 - Redis' own
 
+from wakupush.model.queues import REST_WORKER
 from wakupush.model.roles import Role
 from wakupush.operate.doctor.finding import Finding, Level
 from wakupush.operate.status import read
@@ -43,9 +44,9 @@ MOST_SKEW = 5.0
 MOST_DEVICES = 100
 #: Seconds without a message after which a shard counts as silent.
 SILENT_SECONDS = 3600
-#: Processes with a pool of connections to Postgres: one worker of each kind, reconcile, beat and feedback. The exporter
+#: Processes with a pool of connections to Postgres: one worker of each pool, reconcile, beat and feedback. The exporter
 #: opens one connection.
-ONE_EACH = 6
+ONE_EACH = 7
 #: Share of Redis' memory from which on it is nearly full.
 FULL_SHARE = 0.8
 #: The oldest release of Postgres that the server was tested with.
@@ -83,6 +84,9 @@ def _server(settings: Settings) -> Iterator[Finding]:
     yield from (Finding(Level.FAULT, part, problem) for problem in problems)
     if not problems:
         yield Finding(Level.OK, part, "its processes run, and nothing waits for long")
+    if all(process.is_gone or process.role != REST_WORKER for process in status.processes):
+        text = "no `wakupush worker rest` runs: if a stranger floods the server, everybody's messages wait behind his"
+        yield Finding(Level.WARNING, part, text)
 
 
 def _identity(settings: Settings) -> Iterator[Finding]:

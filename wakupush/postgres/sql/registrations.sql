@@ -5,9 +5,12 @@ JOIN unnest(%(key_hashes)b::bytea[], %(installation_hashes)b::bytea[]) AS wanted
     ON key_hash = wanted.key AND installation_hash = wanted.installation
 
 -- name: installations
-SELECT key_hash, count(*) FROM registrations
+SELECT key_hash, count(*), bool_or(proven) FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered
 GROUP BY key_hash
+
+-- name: proven
+SELECT DISTINCT key_hash FROM registrations WHERE key_hash = ANY (%(key_hashes)b) AND registered AND proven
 
 -- name: put
 INSERT INTO registrations AS stored (
@@ -138,7 +141,7 @@ WHERE key_hash = gone.key AND installation_hash = gone.installation
 -- known without reading it.
 SELECT key_hash, sum(256 + CASE
     WHEN allow_from_contacts_only THEN coalesce(octet_length(sealed_allowed_key_list), 0) ELSE 0
-END)
+END), bool_or(proven)
 FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered AND token_died_at IS NULL
 GROUP BY key_hash

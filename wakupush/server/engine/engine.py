@@ -10,6 +10,7 @@ from wakupush.server.delivery.sender import Sender
 from wakupush.server.engine.background import Followers, Later
 from wakupush.server.engine.kind import Kinds
 from wakupush.server.engine.outbox import Outbox
+from wakupush.server.engine.rest import RestQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class Engine(Sender):
     redis: Redis
     #: For sending tasks.
     app: Celery
+    rest: RestQueue
     limiter: Limiter
     outbox: Outbox
     #: Publish answers to push requests when they are due, and answers once more.

@@ -43,38 +43,39 @@ _once_postgres_is_back: Final = retry(
 )
 
 
-def handle(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool) -> None:
+def handle(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool, is_rest: bool = False) -> None:
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
     Args:
         entries: as ingest enqueued them.
         alone: whether they, or a neighbour, failed before: then each becomes a task of its own, and its attempts are
             counted.
+        is_rest: whether they came through the queue `rest`.
 
     Raises:
         Exception: one that `is_outage`: not caused by the messages, which are to come back.
     """
     if alone and len(entries) == 1:
-        _handle_alone(engine, queue, entries[0])
+        _handle_alone(engine, queue, entries[0], is_rest=is_rest)
     elif alone:
-        _scatter(engine, queue, entries)
+        _scatter(engine, queue, entries, is_rest=is_rest)
     else:
         try:
-            run(engine, queue, entries)
+            run(engine, queue, entries, is_rest=is_rest)
         except Exception as error:
             if is_outage(error) and not is_costly(error):
                 raise
             log.warning("batch_failed", queue=queue.name, messages=len(entries), exc_info=error)
             metrics.TASKS_RETURNED.labels(queue.name, "message").inc()
-            _scatter(engine, queue, entries)
+            _scatter(engine, queue, entries, is_rest=is_rest)
 
 
-def _scatter(engine: Engine, queue: Queue, entries: Sequence[Entry]) -> None:
+def _scatter(engine: Engine, queue: Queue, entries: Sequence[Entry], *, is_rest: bool) -> None:
     for entry in entries:
-        send_entries(engine.app, queue, [entry], alone=True)
+        send_entries(engine.app, queue, [entry], alone=True, rest=is_rest)
 
 
-def _handle_alone(engine: Engine, queue: Queue, entry: Entry) -> None:
+def _handle_alone(engine: Engine, queue: Queue, entry: Entry, *, is_rest: bool) -> None:
     """Handle one message. Its attempts are counted before each starts, so that even one that kills its process ends."""
     if not without_copies(engine.pool, [entry], engine.settings.ingest.claim_ttl):
         # A copy, or the task came back after its commit: what is done has no attempts. A message that is not stale
@@ -90,7 +91,7 @@ def _handle_alone(engine: Engine, queue: Queue, entry: Entry) -> None:
         return
     was_well = _writes_quickly(engine, ledger.count_attempt, entry)
     try:
-        run(engine, queue, [entry], alone=True)
+        run(engine, queue, [entry], alone=True, is_rest=is_rest)
     except Exception as error:
         if is_outage(error) and not (was_well and _is_its_own(engine, entry, error)):
             _refund(engine, entry)
@@ -98,7 +99,7 @@ def _handle_alone(engine: Engine, queue: Queue, entry: Entry) -> None:
         attempts += 1
         log.warning("message_failed", queue=queue.name, trace_id=entry.trace_id, attempt=attempts, exc_info=error)
         if attempts < MOST_ATTEMPTS:
-            send_entries(engine.app, queue, [entry], alone=True)
+            send_entries(engine.app, queue, [entry], alone=True, rest=is_rest)
         else:
             owner = _owner(engine, entry)
             _quarantine(engine, queue, entry, reason=type(error).__name__, attempts=attempts, owner=owner)

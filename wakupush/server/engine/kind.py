@@ -40,6 +40,8 @@ class Context:
     now: float
     #: Bytes that `look_up` may load.
     room: int
+    #: Whether the pool `rest` handles what is not `express`.
+    divides: bool = False
     #: Monotonic seconds before the transaction, from whose beginning on leases last.
     began: float = field(default_factory=time.monotonic)
     #: Of the deliveries that are added.
@@ -69,7 +71,7 @@ class Stored:
 class Kind(Generic[Measured, Facts]):
     """A kind of message. The functions are called in the order in which they stand here.
 
-    `read`, `charge`, `decide` and `correct` are pure. All messages that a function gets were read by `read`.
+    `read`, `express`, `charge`, `decide` and `correct` are pure. All messages that a function gets were read by `read`.
     """
 
     queue: Queue
@@ -84,6 +86,12 @@ class Kind(Generic[Measured, Facts]):
     read: Callable[[Opened, Identity], Readable | Malformed]
     #: Returns sizes, and what else `charge` needs.
     measure: Callable[[Connection, Sequence[Message], Context], Measured]
+    #: Returns the messages (hashes of 32 bytes) that are handled at once: those for a device that a push once reached,
+    #: which a stranger cannot make up, and those that cost little.
+    express: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]]
+    #: Of a kind that arrives on topics of another one: returns which of these users (key hashes) have a device that a
+    #: push once reached. What all others sign goes to the pool `rest` without a look at it.
+    proven: Callable[[Connection, Collection[bytes]], AbstractSet[bytes]] | None = None
     #: Returns the limits that the messages are counted for.
     charge: Callable[[Sequence[Message], Measured, Context], Iterable[Limit]]
     #: Returns all that `decide` needs, and the messages (hashes of 32 bytes) that are too much in this task; the first

@@ -40,6 +40,7 @@ class Elsewhere:
     """A message that another queue handles."""
 
     queue: Queue
+    signer: PublicKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Reader:
         kind = self.kinds.by_type.get(envelope.type)
         if kind is None or (envelope.recipient is None and kind.keys is None):
             return Failure.TYPE_UNSUPPORTED
-        return kind.read(envelope, self.identity) if kind is self.kind else Elsewhere(kind.queue)
+        return kind.read(envelope, self.identity) if kind is self.kind else Elsewhere(kind.queue, envelope.signer)
 
 
 def open_messages(

@@ -9,8 +9,11 @@ from wakupush.model.queues import Queue
 from wakupush.redis.sending import in_tasks, send_entries
 
 
-def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]]) -> None:
+def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]], *, is_rest: bool) -> None:
     """Put messages into their queues; to be done before the task they came in is acknowledged.
+
+    Args:
+        is_rest: whether they came through the queue `rest`, and go through it again.
 
     Raises:
         OperationalError: the broker failed; the messages come back with their task.
@@ -20,4 +23,4 @@ def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]]) -> None:
         by_queue.setdefault(queue, []).append(entry)
     for queue, entries in sorted(by_queue.items(), key=lambda pair: pair[0].name):
         for task in in_tasks(entries):
-            send_entries(app, queue, task)
+            send_entries(app, queue, task, rest=is_rest)

@@ -1,7 +1,8 @@
 """The steps in which the messages of a task are handled, from the first to the last."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -34,12 +35,13 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 TASK_BYTES: Final = 16_000_000
 
 
-def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool = False) -> None:
+def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool = False, is_rest: bool = False) -> None:
     """Handle messages; when this returns, their effects are committed, or they are in a queue again.
 
     Args:
         entries: as ingest enqueued them.
         alone: whether there is only one message, whose attempts are counted.
+        is_rest: whether they came through the queue `rest`, and are handled here in any case.
 
     Raises:
         Exception: nothing was committed; or messages could not be passed on, and come back with the task.
@@ -50,8 +52,11 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     if not new:
         return
     reader = Reader(engine.kinds, kind, engine.identity)
-    here, elsewhere = _split(_open(engine, reader, new))
+    messages = _open(engine, reader, new)
+    here, elsewhere = _split(messages)
     limits = TaskLimits(engine.limiter)
+    divides = not (is_rest or alone) and engine.rest.is_served()
+    strangers = _of_strangers(engine, messages) if divides and elsewhere else frozenset()
     for attempt in _collisions():
         with attempt, engine.pool.connection() as connection:
             context = Context(
@@ -61,19 +66,22 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
                 profiles=engine.profiles,
                 now=engine.now(),
                 room=TASK_BYTES,
+                divides=divides,
             )
             decisions = decide(connection, claim(connection, here), reader, context, limits)
-            if decisions.passed_on:
-                release(connection, [entry for _, entry in decisions.passed_on])
+            if decisions.passed_on or decisions.rest:
+                release(connection, [entry for _, entry in decisions.passed_on + decisions.rest])
                 _log_cut(task, decisions.passed_on)
             outcomes = decisions.outcomes
             answers = seal(outcomes, engine.identity, most_bytes=settings.waku.max_message_bytes)
             counted_entry = entries[0] if alone else None
             committed = store(connection, engine, kind, context, outcomes, answers=answers, alone=counted_entry)
     try:
-        pass_on(engine.app, elsewhere + decisions.passed_on)
-    finally:
         follow_up(engine, kind, context, outcomes, committed)
+    finally:
+        known = [pair for pair in elsewhere if pair[1].hash not in strangers]
+        pass_on(engine.app, known + decisions.passed_on, is_rest=is_rest)
+        engine.rest.send([*decisions.rest, *(pair for pair in elsewhere if pair[1].hash in strangers)])
 
 
 def without_copies(pool: ConnectionPool, entries: Sequence[Entry], claim_ttl: float) -> Sequence[Entry]:
@@ -98,6 +106,8 @@ class Decisions:
 
     outcomes: list[Outcome]
     passed_on: list[tuple[Queue, Entry]]
+    #: Those that the pool `rest` handles.
+    rest: list[tuple[Queue, Entry]] = field(default_factory=list)
 
 
 def decide(
@@ -105,7 +115,8 @@ def decide(
 ) -> Decisions:
     """Return what is decided on claimed messages, in their order.
 
-    Sizes are measured and limits are asked before anything is loaded. A task that asks for too much is cut, but its
+    Messages for devices that no push reached yet are left to the pool `rest` before anything is counted for them. Sizes
+    are measured and limits are asked before anything is loaded. A task that asks for too much is cut, but its
     first message stays: the limits of a message bound it.
     """
     kind = reader.kind
@@ -116,9 +127,16 @@ def decide(
         messages, passed_on = _split(whole_messages)
         passed_on += [(kind.queue, message.entry) for message in later]
     readable = [message for message in messages if isinstance(message.content, Readable)]
+    rest: list[tuple[Queue, Entry]] = []
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)
+        if context.divides:
+            express = kind.express(readable, measured, context)
+            rest = [(kind.queue, message.entry) for message in readable if message.entry.hash not in express]
+            left = {entry.hash for _, entry in rest}
+            readable = [message for message in readable if message.entry.hash not in left]
+            messages = [message for message in messages if message.entry.hash not in left]
         verdicts = limits.ask(kind.charge(readable, measured, context))
         facts = measured
         if kind.look_up is not None:
@@ -128,10 +146,10 @@ def decide(
             messages = [message for message in messages if message.entry.hash not in cut]
         kind_outcomes = kind.decide(readable, facts, verdicts, context)
         if len(readable) == len(messages):
-            return Decisions(kind_outcomes, passed_on)
+            return Decisions(kind_outcomes, passed_on, rest)
         outcomes = {outcome.entry.hash: outcome for outcome in kind_outcomes}
     return Decisions(
-        [outcomes.get(message.entry.hash) or unread.decide(message, context) for message in messages], passed_on
+        [outcomes.get(message.entry.hash) or unread.decide(message, context) for message in messages], passed_on, rest
     )
 
 
@@ -146,6 +164,21 @@ def _open(engine: Engine, reader: Reader, entries: Sequence[Entry]) -> list[Mess
     messages = open_messages(entries, reader, keys)
     unopened.note(engine, messages)
     return messages
+
+
+def _of_strangers(engine: Engine, messages: Iterable[Message]) -> AbstractSet[bytes]:
+    """Return the messages of other kinds (hashes of 32 bytes) whose signers have no device that a push reached."""
+    users: dict[Queue, dict[bytes, bytes]] = {}
+    for message in messages:
+        if isinstance(content := message.content, Elsewhere):
+            users.setdefault(content.queue, {})[message.entry.hash] = content.signer.key_hash
+    strangers: set[bytes] = set()
+    for queue, by_message in users.items():
+        if (find_proven := engine.kinds.by_queue[queue.name].proven) is not None:
+            with engine.pool.connection() as connection:
+                proven = find_proven(connection, set(by_message.values()))
+            strangers |= {message for message, user in by_message.items() if user not in proven}
+    return strangers
 
 
 def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue, Entry]]]:

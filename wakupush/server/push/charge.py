@@ -1,4 +1,4 @@
-"""The limits that push requests are counted for: repeats, and pushes to each device."""
+"""Which push requests are handled at once, and their limits: repeats, and pushes to each device."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,6 +7,31 @@ from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.push.lookup import RequestFacts
 from wakupush.server.push.read import OpenedRequest
+
+
+def express(messages: Sequence[Message], facts: RequestFacts, context: Context) -> set[bytes]:
+    """Return the first envelopes of requests to a device that a push once reached, and those that nobody answers.
+
+    The wishes of a receiver do not count: the sender must not notice them.
+    """
+    at_once: set[bytes] = set()
+    ids = set(facts.admitted)
+    for message in messages:
+        content = message.content
+        if not isinstance(content, OpenedRequest):
+            continue
+        is_silent = content.message_id in facts.over or is_late(message, context)
+        if is_silent or (content.message_id not in ids and _reaches_proven(content, facts)):
+            at_once.add(message.entry.hash)
+        ids.add(content.message_id)
+    return at_once
+
+
+def _reaches_proven(content: OpenedRequest, facts: RequestFacts) -> bool:
+    receivers = [facts.receivers.get(address) for address in content.addresses if address is not None]
+    return any(
+        receiver is not None and receiver.target is not None and receiver.target.proven for receiver in receivers
+    )
 
 
 def charge(messages: Sequence[Message], facts: RequestFacts, context: Context) -> Iterator[Limit]:

@@ -5,7 +5,7 @@ from typing import Final
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.application import Type
 from wakupush.server.engine.kind import Kind
-from wakupush.server.push.charge import charge
+from wakupush.server.push.charge import charge, express
 from wakupush.server.push.correct import correct
 from wakupush.server.push.decide import decide
 from wakupush.server.push.lookup import measure
@@ -18,6 +18,7 @@ PUSH_REQUESTS: Final = Kind(
     repeats_answers=True,
     read=read,
     measure=measure,
+    express=express,
     charge=charge,
     decide=decide,
     store=store,

@@ -1,10 +1,11 @@
-"""The limits that queries are counted for: the bytes of their answers, for each user and for all together."""
+"""Which queries are handled at once, and their limits: the bytes of answers, for each user and for all together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wakupush.model.entries import Entry
 from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit, Verdicts
+from wakupush.model.registrations import AnswerSizes
 from wakupush.runtime.settings import Settings
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
@@ -18,13 +19,20 @@ SMALL_BYTES: Final = 10_000
 USER_FLOOR: Final = 5
 
 
-def charge(messages: Sequence[Message], sizes: Mapping[bytes, int], context: Context) -> Iterator[Limit]:
+def express(messages: Sequence[Message], sizes: AnswerSizes, _: Context) -> set[bytes]:
+    """Return the queries for a user with a device that a push once reached, and those that nobody answers."""
+    return {
+        message.entry.hash
+        for message in messages
+        if isinstance(query := message.content, OpenedQuery)
+        and (not sizes.proven.isdisjoint(query.key_hashes) or sizes.bytes_by_user.keys().isdisjoint(query.key_hashes))
+    }
+
+
+def charge(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> Iterator[Limit]:
     """Yield the limits of queries, each with the bytes that leave for its answer; what is too large costs nothing.
 
     A user is charged only for what the limit of all answers lets through.
-
-    Args:
-        sizes: bytes of what an answer tells of each user, by key hash.
     """
     limits = context.settings.limits
     for message in messages:
@@ -37,7 +45,7 @@ def charge(messages: Sequence[Message], sizes: Mapping[bytes, int], context: Con
             answer = Limit(ANSWERS, most, MINUTE, envelope, cost=times * size)
             yield answer
             for position, key_hash in enumerate(query.key_hashes):
-                if (user_size := sizes.get(key_hash, 0)) > SMALL_BYTES:
+                if (user_size := sizes.bytes_by_user.get(key_hash, 0)) > SMALL_BYTES:
                     yield Limit(
                         USER_ANSWERS,
                         limits.answer_bytes_per_user_per_minute,
@@ -58,9 +66,9 @@ def is_allowed(entry: Entry, query: OpenedQuery, verdicts: Verdicts) -> bool:
     )
 
 
-def answer_size(query: OpenedQuery, sizes: Mapping[bytes, int]) -> int:
+def answer_size(query: OpenedQuery, sizes: AnswerSizes) -> int:
     """Return the bytes that the answer to a query tells of all its users."""
-    return sum(sizes.get(key_hash, 0) for key_hash in query.key_hashes)
+    return sum(sizes.bytes_by_user.get(key_hash, 0) for key_hash in query.key_hashes)
 
 
 def _times_published(size: int, settings: Settings) -> int:
@@ -68,6 +76,6 @@ def _times_published(size: int, settings: Settings) -> int:
     return 2 if settings.worker.repeat_answers_after and size < settings.waku.max_message_bytes else 1
 
 
-def is_too_large(query: OpenedQuery, sizes: Mapping[bytes, int]) -> bool:
+def is_too_large(query: OpenedQuery, sizes: AnswerSizes) -> bool:
     """Return whether the answer to a query tells of more than one answer may."""
     return answer_size(query, sizes) > ANSWER_BYTES

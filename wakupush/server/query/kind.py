@@ -5,7 +5,7 @@ from typing import Final
 from wakupush.model.queues import QUERY
 from wakupush.protocol.application import Type
 from wakupush.server.engine.kind import Kind
-from wakupush.server.query.charge import charge
+from wakupush.server.query.charge import charge, express
 from wakupush.server.query.decide import decide
 from wakupush.server.query.lookup import keys, look_up, measure
 from wakupush.server.query.read import read
@@ -18,6 +18,7 @@ QUERIES: Final = Kind(
     keys=keys,
     read=read,
     measure=measure,
+    express=express,
     charge=charge,
     look_up=look_up,
     decide=decide,

@@ -7,7 +7,7 @@ from typing import Final
 from psycopg import Connection
 
 from wakupush.model.limits import Verdicts
-from wakupush.model.registrations import QueriedDevice
+from wakupush.model.registrations import AnswerSizes, QueriedDevice
 from wakupush.postgres import query_topics, registrations
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
@@ -22,8 +22,7 @@ TOPIC_KEYS: Final = 16
 class QueriedUsers:
     """What is known of the users that queries ask for, by key hash."""
 
-    #: Bytes that an answer tells of them.
-    sizes: Mapping[bytes, int]
+    sizes: AnswerSizes
     #: Of the users that some query is answered with now.
     devices: Mapping[bytes, Sequence[QueriedDevice]]
 
@@ -37,21 +36,21 @@ def keys(connection: Connection, topics: Collection[bytes]) -> Mapping[bytes, Se
     return {topic: [user.symmetric_key for user in users] for topic, users in users_by_topic.items()}
 
 
-def measure(connection: Connection, messages: Sequence[Message], _: Context) -> dict[bytes, int]:
-    """Return the bytes that answers tell of each user, by key hash."""
+def measure(connection: Connection, messages: Sequence[Message], _: Context) -> AnswerSizes:
+    """Return the bytes that answers tell of each user."""
     key_hashes = {
         key_hash
         for message in messages
         if isinstance(message.content, OpenedQuery)
         for key_hash in message.content.key_hashes
     }
-    return registrations.answer_bytes(connection, key_hashes) if key_hashes else {}
+    return registrations.answer_sizes(connection, key_hashes) if key_hashes else AnswerSizes()
 
 
 def look_up(
     connection: Connection,
     messages: Sequence[Message],
-    sizes: Mapping[bytes, int],
+    sizes: AnswerSizes,
     verdicts: Verdicts,
     context: Context,
 ) -> tuple[QueriedUsers, set[bytes]]:
@@ -70,6 +69,6 @@ def look_up(
             cut.add(message.entry.hash)
         else:
             answer_bytes += size
-            users.update(key_hash for key_hash in query.key_hashes if key_hash in sizes)
+            users.update(key_hash for key_hash in query.key_hashes if key_hash in sizes.bytes_by_user)
     devices = registrations.devices(connection, users, context.identity.at_rest) if users else {}
     return QueriedUsers(sizes, devices), cut

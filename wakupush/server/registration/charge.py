@@ -1,4 +1,4 @@
-"""The limits that registrations are counted for: repeats and refused ones, and first registrations."""
+"""Which registrations are handled at once, and their limits: repeats and refused ones, and first registrations."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -47,6 +47,16 @@ def charges(messages: Sequence[Message], stored: Installations, context: Context
             installations.take(content.installation, row)
         first = firsts.get(content.installation) if is_plausible else None
         yield Charge(content, envelope, is_repeat, not is_repeat and not is_new, first)
+
+
+def express(messages: Sequence[Message], installations: Installations, _: Context) -> set[bytes]:
+    """Return the registrations of users with a device that a push once reached."""
+    return {
+        message.entry.hash
+        for message in messages
+        if isinstance(message.content, OpenedRegistration)
+        and message.content.installation.key_hash in installations.proven
+    }
 
 
 def charge(messages: Sequence[Message], installations: Installations, context: Context) -> Iterator[Limit]:

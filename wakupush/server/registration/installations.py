@@ -1,5 +1,6 @@
 """What a registration changes: decided by workers as they arrive, and by a rebuild again."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -18,6 +19,8 @@ class Installations:
     stored: dict[Installation, Stored] = field(default_factory=dict)
     #: How many registered installations a key (hash of 64 bytes) has.
     counts: dict[bytes, int] = field(default_factory=dict)
+    #: The keys with a device that a push once reached.
+    proven: AbstractSet[bytes] = frozenset()
 
     def is_registered(self, installation: Installation) -> bool:
         """Whether an installation is registered, and not unregistered since."""

@@ -5,9 +5,9 @@ from typing import Final
 from wakupush.model.queues import REGISTRATION
 from wakupush.protocol.application import Type
 from wakupush.server.engine.kind import Kind
-from wakupush.server.registration.charge import charge
+from wakupush.server.registration.charge import charge, express
 from wakupush.server.registration.decide import decide
-from wakupush.server.registration.lookup import measure
+from wakupush.server.registration.lookup import measure, proven
 from wakupush.server.registration.read import owner, read
 from wakupush.server.registration.store import store
 
@@ -18,6 +18,8 @@ REGISTRATIONS: Final = Kind(
     repeats_answers=False,
     read=read,
     measure=measure,
+    express=express,
+    proven=proven,
     charge=charge,
     decide=decide,
     store=store,

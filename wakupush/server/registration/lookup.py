@@ -1,6 +1,7 @@
 """What is stored of the installations of some registrations."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 
 from psycopg import Connection
 
@@ -11,6 +12,11 @@ from wakupush.server.registration.installations import Installations
 from wakupush.server.registration.read import OpenedRegistration
 
 
+def proven(connection: Connection, key_hashes: Collection[bytes]) -> AbstractSet[bytes]:
+    """Return the users (key hashes of 64 bytes) among these with a device that a push once reached."""
+    return registrations.proven(connection, key_hashes)
+
+
 def measure(connection: Connection, messages: Sequence[Message], _: Context) -> Installations:
     """Read what is stored of the installations, and how many their users have."""
     installations = {
@@ -18,7 +24,7 @@ def measure(connection: Connection, messages: Sequence[Message], _: Context) -> 
     }
     if not installations:
         return Installations()
-    return Installations(
-        registrations.stored(connection, installations),
-        registrations.count_installations(connection, {installation.key_hash for installation in installations}),
-    )
+    stored = registrations.stored(connection, installations)
+    key_hashes = {installation.key_hash for installation in installations}
+    counts, proven = registrations.count_installations(connection, key_hashes)
+    return Installations(stored, counts, proven)

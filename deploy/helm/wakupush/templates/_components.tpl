@@ -3,7 +3,7 @@ The processes, in one table: what a process is. What an operator chooses for it 
 
   args       of `wakupush`; what has none serves no probes and metrics
   key        whether it holds the private key
-  pool       whether it is a pool of workers, which has processes and is scaled
+  pool       whether it is a pool of workers, which has processes and is scaled if .Values.components has its autoscaling
   feedback   whether it holds the secret that it shares with gorush
   reaches    the parts that its network policy lets it reach; the secrets of redis and postgres follow from them
   postgres   which of .Values.secrets connects it to Postgres as its own role
@@ -40,6 +40,13 @@ dispatch:
   reaches: [redis, node, postgres, gorush]
   redis: redisWorker
   postgres: postgresDispatch
+rest:
+  args: [worker, rest]
+  key: true
+  pool: true
+  reaches: [redis, node, postgres, gorush]
+  redis: redisWorker
+  postgres: postgresRest
 beat:
   args: [beat]
   reaches: [redis, node, postgres]

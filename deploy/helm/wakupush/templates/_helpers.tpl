@@ -395,24 +395,28 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- range $name, $component := .Values.components -}}
 {{- if and (index $table $name).pool $component.enabled -}}
-{{- $needed := ternary (addf $lease 30) 100.0 (eq $name "dispatch") -}}
+{{- $needed := ternary (addf $lease 30) 100.0 (has $name (list "dispatch" "rest")) -}}
 {{- if lt (float64 $component.terminationGracePeriodSeconds) (float64 $needed) -}}
 {{- $problems = append $problems (printf "components.%s.terminationGracePeriodSeconds must be at least %v, or pods are killed in the middle of their work" $name $needed) -}}
 {{- end -}}
-{{- if ne $.Values.autoscaling.mode "none" -}}
+{{- if and $component.autoscaling (ne $.Values.autoscaling.mode "none") -}}
 {{- if gt (int $component.autoscaling.minReplicas) (int $component.autoscaling.maxReplicas) -}}
 {{- $problems = append $problems (printf "components.%s.autoscaling: minReplicas is above maxReplicas" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $dispatch := .Values.components.dispatch -}}
-{{- $pods := include "wakupush.mostPods" (dict "root" . "own" $dispatch) | int -}}
 {{- $posts := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "concurrency" "default" 16) | int -}}
 {{- $batch := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "batch_size" "default" 64) | int -}}
-{{- $atOnce := mul $pods $dispatch.concurrency $posts $batch -}}
-{{- if and $dispatch.enabled (gt $atOnce (int64 .Values.gorush.queueNum)) -}}
-{{- $problems = append $problems (printf "components.dispatch: %d pods (with those that end) x %v processes x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $pods $dispatch.concurrency $posts $batch $atOnce .Values.gorush.queueNum) -}}
+{{- $processes := 0 -}}
+{{- range list .Values.components.dispatch .Values.components.rest -}}
+{{- if .enabled -}}
+{{- $processes = add $processes (mul (include "wakupush.mostPods" (dict "root" $ "own" .) | int) .concurrency) -}}
+{{- end -}}
+{{- end -}}
+{{- $atOnce := mul $processes $posts $batch -}}
+{{- if gt $atOnce (int64 .Values.gorush.queueNum) -}}
+{{- $problems = append $problems (printf "components.dispatch, components.rest: %d processes (with those of pods that end) x %d posts x %d notifications are %d, above gorush.queueNum (%v); gorush would never answer. Lower one of them, or raise gorush.queueNum, and core.queue_num of a gorush of your own with it" $processes $posts $batch $atOnce .Values.gorush.queueNum) -}}
 {{- end -}}
 {{- if and (eq .Values.autoscaling.mode "keda") (not .Values.autoscaling.prometheus.serverAddress) (not .Values.autoscaling.redis.address) (not .Values.autoscaling.redis.sentinelMaster) (not .Values.redis.bundled.enabled) -}}
 {{- $problems = append $problems "autoscaling.mode is keda, which needs autoscaling.prometheus.serverAddress, or autoscaling.redis.address or sentinelMaster" -}}

@@ -222,7 +222,7 @@ def test_the_last_part_leads_to_the_other_queue():
     parts = split()
     for stored, arriving in (({}, parts), (stored_parts(*parts[:2]), parts[2:])):
         received = join(arriving, stored, kind=PUSH_REQUESTS)
-        assert (received[-1].content, received[-1].last_part) == (Elsewhere(REGISTRATION), None)
+        assert (received[-1].content.queue, received[-1].last_part) == (REGISTRATION, None)
         assert contents(received[:-1]) == [Part] * (len(arriving) - 1)
     # That part alone is not stored.
     assert contents(join([*parts, parts[2], parts[0]], kind=PUSH_REQUESTS)) == [Part, Part, Elsewhere, Elsewhere, Part]

@@ -27,7 +27,7 @@ from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit
 from wakupush.model.queues import QUERY
-from wakupush.model.registrations import QueriedDevice
+from wakupush.model.registrations import AnswerSizes, QueriedDevice
 from wakupush.operate import identities
 from wakupush.protocol.application import Type
 from wakupush.protocol.query import parse_response
@@ -60,7 +60,7 @@ def device(user, installation_id, **fields):
 
 A_PHONE, A_TABLET = device(ALICE, PHONE), device(ALICE, TABLET)
 B_PHONE = device(BOB, PHONE, version=7, allow_from_contacts_only=True, allowed_key_list=(b"sealed",))
-SIZES = {ALICE_HASH: 300, BOB_HASH: 5_000}
+SIZES = AnswerSizes({ALICE_HASH: 300, BOB_HASH: 5_000})
 USERS = QueriedUsers(SIZES, {ALICE_HASH: [A_PHONE, A_TABLET], BOB_HASH: [B_PHONE]})
 
 
@@ -70,7 +70,7 @@ def decide_query(query, *, users=USERS, verdicts=ALLOW):
 
 
 def limits_of(query, sizes, *, limits=None, topic="topic"):
-    return list(charge(messages(query, topic=topic), sizes, context(QUERY, limits=limits)))
+    return list(charge(messages(query, topic=topic), AnswerSizes(sizes), context(QUERY, limits=limits)))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_query_for_unknown_users_is_silent(users):
     outcome = decide_query(query(*users))
     assert outcome == Outcome(entry=entry(1), events=outcome.events)
     assert (kinds(outcome), failures(outcome)) == ([*OPENED, EventKind.REFUSED], [Failure.NOTHING_KNOWN])
-    assert limits_of(query(*users), SIZES) == []
+    assert limits_of(query(*users), SIZES.bytes_by_user) == []
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_small_answer_is_not_counted_for_its_user():
 def test_an_answer_is_counted_as_often_as_it_leaves(size, repeat_after, times):
     """An answer of several parts is not repeated."""
     settings = context(QUERY).settings.model_copy(update={"worker": WorkerSettings(repeat_answers_after=repeat_after)})
-    limits = charge(messages(query(ALICE)), {ALICE_HASH: size}, context(QUERY, settings=settings))
+    limits = charge(messages(query(ALICE)), AnswerSizes({ALICE_HASH: size}), context(QUERY, settings=settings))
     assert [limit.cost for limit in limits] == [times * size] * 2
 
 
@@ -202,7 +202,7 @@ def test_too_large_answers_are_silent_and_not_counted():
     sizes = largest | {BOB_HASH: 2}
     assert limits_of(query(ALICE, BOB), sizes) == []
     held_back = hold_back(Limit(ANSWERS, 1, MINUTE, entry(1).hash))
-    outcome = decide_query(query(ALICE, BOB), users=QueriedUsers(sizes, {}), verdicts=held_back)
+    outcome = decide_query(query(ALICE, BOB), users=QueriedUsers(AnswerSizes(sizes), {}), verdicts=held_back)
     assert outcome == Outcome(entry=entry(1), events=outcome.events)
     assert (kinds(outcome), failures(outcome)) == ([*OPENED, EventKind.REFUSED], [Failure.QUERY_LIMIT])
 

@@ -1,0 +1,169 @@
+"""The pool `rest`: what waits there, that its effects are those of the other pools, and what a full queue drops."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from redis import Redis
+
+from support.served import in_segments, request, work_off_rest
+from wakupush.devnet.demo import messages
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, REST
+from wakupush.protocol.keys import PrivateKey
+from wakupush.redis import backlog, presence
+from wakupush.redis.presence import Presence
+from wakupush.runtime import metrics
+from wakupush.server.engine import rest
+
+ROLE = f"worker {REST}"
+
+
+def announce(server, **checks):
+    Presence(server.context.redis, ROLE, lambda: checks).write()
+    server.context.rest._looked_at = float("-inf")
+
+
+@pytest.fixture
+def divided(server):
+    """A server whose pool `rest` runs."""
+    announce(server)
+    return server
+
+
+def length(server):
+    return server.context.redis.llen(REST)
+
+
+def register(server, client, **fields):
+    content = messages.registration(client, server.key, **fields)
+    server.handle(REGISTRATION, messages.register(client, server.key, content))
+    return content
+
+
+def test_without_the_pool_all_is_handled_at_once(server, client):
+    register(server, client)
+    assert (server.outcomes(client), length(server)) == (["success"], 0)
+
+
+def test_a_pool_that_is_gone_does_not_count(divided, client, monkeypatch):
+    monkeypatch.setattr(presence, "GONE_SECONDS", -1.0)
+    register(divided, client)
+    assert (divided.outcomes(client), length(divided)) == (["success"], 0)
+
+
+def test_a_pool_that_is_not_ready_does_not_count(server, client):
+    announce(server, consuming=False)
+    register(server, client)
+    assert (server.outcomes(client), length(server)) == (["success"], 0)
+
+
+def test_redis_failing_means_no_pool(divided):
+    assert divided.context.rest.is_served()
+    broken = replace(divided.context.rest, redis=Redis(port=1), _looked_at=float("-inf"))
+    assert not broken.is_served()
+
+
+def test_newcomers_wait_until_a_push_reached_them(divided, client):
+    """Registration, query and push of a newcomer go through `rest`; after the push none does."""
+    content = register(divided, client)
+    assert divided.outcomes(client) == []
+    assert work_off_rest(divided) == [REGISTRATION]
+    assert divided.outcomes(client) == ["success"]
+    divided.derive()
+
+    divided.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    assert divided.answers(client) == []
+    assert work_off_rest(divided) == [QUERY]
+    assert [reply.type_name for reply in divided.answers(client)] == ["PUSH_NOTIFICATION_QUERY_RESPONSE"]
+
+    divided.handle(DISPATCH, request(client, divided, content))
+    assert divided.pushes() == []
+    assert work_off_rest(divided) == [DISPATCH]
+    assert (divided.outcomes(client), len(divided.pushes())) == ([["success"]], 1)
+
+    again = messages.registration(client, divided.key, version=2, installation_id=content.installation_id)
+    divided.handle(DISPATCH, request(client, divided, content))
+    divided.handle(QUERY, messages.query(client, client.public_key.key_hash))
+    divided.handle(REGISTRATION, messages.register(client, divided.key, again))
+    assert length(divided) == 0
+    assert len(divided.answers(client)) == 3
+
+
+def test_registrations_of_newcomers_on_another_topic_go_there_unread(divided, client):
+    content = messages.registration(client, divided.key)
+    divided.handle(DISPATCH, messages.register(client, divided.key, content))
+    assert divided.context.redis.llen(REGISTRATION.name) == 0
+    assert work_off_rest(divided) == [REGISTRATION]
+    divided.handle(DISPATCH, request(client, divided, content))
+    work_off_rest(divided)
+    assert divided.outcomes(client) == ["success", ["success"]]
+    again = messages.registration(client, divided.key, version=2, installation_id=content.installation_id)
+    divided.handle(DISPATCH, messages.register(client, divided.key, again))
+    assert (length(divided), divided.context.redis.llen(REGISTRATION.name)) == (0, 1)
+    divided.handle_enqueued(REGISTRATION)
+    assert divided.outcomes(client) == ["success"]
+
+
+def test_one_task_is_divided(divided, client):
+    stranger = PrivateKey.generate()
+    contents = [register(divided, key) for key in (client, stranger)]
+    work_off_rest(divided)
+    divided.handle(DISPATCH, request(client, divided, contents[0]))
+    work_off_rest(divided)
+    assert divided.outcomes(client, stranger) == ["success", "success", ["success"]]
+    both = [request(key, divided, content) for key, content in zip((client, stranger), contents, strict=True)]
+    divided.handle(DISPATCH, *both)
+    assert (divided.outcomes(client), divided.outcomes(stranger)) == ([["success"]], [])
+    assert work_off_rest(divided) == [DISPATCH]
+    assert divided.outcomes(stranger) == [["success"]]
+    assert len(divided.pushes()) == 3
+    assert divided.rows("SELECT count(*) FROM ledger") == [(5,)]
+
+
+def test_the_whole_of_segments_waits_too(divided, client):
+    sent = messages.register(client, divided.key, messages.registration(client, divided.key))
+    for part in in_segments(sent, divided, 100, client):
+        divided.handle(REGISTRATION, part)
+    assert divided.outcomes(client) == []
+    assert work_off_rest(divided) == [REGISTRATION]
+    assert divided.outcomes(client) == ["success"]
+    assert divided.rows("SELECT count(*) FROM message_segments") == [(0,)]
+
+
+def test_a_failing_message_stays_in_rest(divided, client, monkeypatch):
+    """Its attempts are counted there, to the quarantine."""
+    register(divided, client)
+    monkeypatch.setattr("wakupush.server.engine.run.store", _raise)
+    while length(divided):
+        work_off_rest(divided)
+        assert divided.context.redis.llen(REGISTRATION.name) == 0
+    assert divided.rows("SELECT reason, attempts FROM quarantine") == [("RuntimeError", 3)]
+
+
+def _raise(*_, **__):
+    raise RuntimeError("of the message")
+
+
+def test_a_full_queue_drops_by_chance(divided, monkeypatch):
+    monkeypatch.setattr(rest, "MOST_BYTES", 60_000)
+    dropped = metrics.MESSAGES_DROPPED.labels("rest_full")
+    before = dropped._value.get()
+    clients = [PrivateKey.generate() for _ in range(60)]
+    for client in clients:
+        register(divided, client)
+    # Below half of its limit it drops none; it never has more than its limit, and one task.
+    lost = dropped._value.get() - before
+    assert 20 < length(divided) == 60 - lost < 60
+    assert divided.context.redis.memory_usage(REST, samples=0) < 64_000
+    # What was dropped is in no ledger: reconcile brings it.
+    assert divided.rows("SELECT count(*) FROM ledger") == [(0,)]
+    work_off_rest(divided)
+    assert divided.rows("SELECT count(*) FROM ledger") == [(60 - lost,)]
+
+
+def test_what_waits_there_keeps_its_age(divided, client):
+    seen = time.time() - 30
+    content = messages.registration(client, divided.key)
+    divided.handle(REGISTRATION, messages.register(client, divided.key, content), seen=seen)
+    waiting = backlog.look(divided.context.redis)[REST]
+    assert (waiting.tasks, waiting.messages) == (1, 1)
