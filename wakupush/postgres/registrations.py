@@ -197,6 +197,7 @@ def row(change: Change, registration: Registration, at_rest: AtRest) -> dict[str
         "allow_from_contacts_only": registration.allow_from_contacts_only,
         "block_mentions": registration.block_mentions,
         **at_rest.columns(change.installation, registration),
+        "device_digest": at_rest.device(change.installation, registration),
     }
 
 

@@ -53,13 +53,14 @@ class AtRest:
     _part: AESGCM = field(repr=False)
     _access_token: bytes = field(repr=False)
     _item_key: bytes = field(repr=False)
+    _device_key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, derive: Callable[[str], bytes]) -> AtRest:
         """Return the keys that `derive` makes of the names of their purposes, 32 bytes each."""
         device, allowed_key_list, content, *digests = (
             derive(f"at rest: {purpose}")
-            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author")
+            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author", "same device")
         )
         return cls(
             AESGCM(device),
@@ -217,6 +218,14 @@ class AtRest:
     def access_token(self, installation: Installation, access_token: str) -> bytes:
         """Return the digest (16 bytes) of a device's access token."""
         return _digest(self._access_token, installation, access_token.encode())
+
+    def device(self, installation: Installation, registration: Registration) -> bytes:
+        """Return the digest (16 bytes) of the device that a registration names: its platform, topic and token.
+
+        Each installation has its own, so that the rows do not show which users share a device.
+        """
+        names = registration.token_type.to_bytes(1, "big"), registration.apn_topic.encode(), b"\0"
+        return _digest(self._device_key, installation, b"".join((*names, registration.device_token.encode())))
 
     def item_digest(self, installation: Installation, item: bytes) -> bytes:
         """Return the digest (16 bytes) of a chat or an author.

@@ -134,6 +134,16 @@ def test_digests_compare_within_one_installation(one, other):
     assert AT_REST.item_digest(HERE, one) != AT_REST.access_token(HERE, one.hex())
 
 
+def test_the_digest_of_a_device_covers_all_that_reaches_it():
+    digest = AT_REST.device(HERE, REGISTRATION)
+    assert digest == AT_REST.device(HERE, replace(REGISTRATION, access_token="other", version=8))
+    others = [{"device_token": "other"}, {"apn_topic": "other"}, {"token_type": TokenType.FIREBASE}]
+    digests = {AT_REST.device(HERE, replace(REGISTRATION, **fields)) for fields in others}
+    digests |= {AT_REST.device(place, REGISTRATION) for place in ELSEWHERE} | {OTHERS.device(HERE, REGISTRATION)}
+    assert digest not in digests
+    assert len(digests) == len(others) + len(ELSEWHERE) + 1
+
+
 def test_an_address_has_the_digests_of_the_row():
     address = AT_REST.address(HERE, access_token=TOKEN, chat_id=b"a", author=b"b")
     assert address.access_token == SEALED["access_token_digest"]

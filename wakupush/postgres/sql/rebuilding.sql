@@ -37,6 +37,7 @@ WITH newer AS (
         blocked_chat_digests = excluded.blocked_chat_digests,
         muted_chat_digests = excluded.muted_chat_digests,
         allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
+        device_digest = NULL,
         token_died_at = NULL,
         suspected_at = NULL,
         proven = CASE WHEN excluded.registered THEN false END

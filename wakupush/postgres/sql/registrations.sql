@@ -16,22 +16,22 @@ SELECT DISTINCT key_hash FROM registrations WHERE key_hash = ANY (%(key_hashes)b
 INSERT INTO registrations AS stored (
     key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
-    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, device_digest
 )
 SELECT
     key_hash, installation_hash, app, server_key, version, request_digest, true, token_type, enabled,
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
-    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, device_digest
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[], %(server_key)b::bytea[],
     %(version)s::numeric[], %(request_digest)b::bytea[], %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
     %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
     %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
-    %(allowed_mentions_chat_digests)b::bytea[]
+    %(allowed_mentions_chat_digests)b::bytea[], %(device_digest)b::bytea[]
 ) AS new (
     key_hash, installation_hash, app, server_key, version, request_digest, token_type, enabled,
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-    muted_chat_digests, allowed_mentions_chat_digests
+    muted_chat_digests, allowed_mentions_chat_digests, device_digest
 )
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
@@ -50,9 +50,12 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     blocked_chat_digests = excluded.blocked_chat_digests,
     muted_chat_digests = excluded.muted_chat_digests,
     allowed_mentions_chat_digests = excluded.allowed_mentions_chat_digests,
+    device_digest = excluded.device_digest,
     token_died_at = NULL,
     suspected_at = NULL,
-    proven = false
+    -- That a push reached a device stays true of the same one.
+    proven = stored.registered AND stored.proven IS TRUE AND stored.token_died_at IS NULL
+        AND stored.app = excluded.app AND stored.device_digest IS NOT DISTINCT FROM excluded.device_digest
 WHERE stored.version < excluded.version
 
 -- name: unregister
@@ -79,6 +82,7 @@ ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     muted_chat_digests = NULL,
     allowed_mentions_chat_digests = NULL,
     token_died_at = NULL,
+    device_digest = NULL,
     suspected_at = NULL,
     proven = NULL
 WHERE stored.version < excluded.version
@@ -103,6 +107,7 @@ WITH dead AS (
         blocked_chat_digests = NULL,
         muted_chat_digests = NULL,
         allowed_mentions_chat_digests = NULL,
+        device_digest = NULL,
         token_died_at = NULL,
         suspected_at = NULL
     FROM dead WHERE stored.key_hash = dead.key_hash AND stored.installation_hash = dead.installation_hash

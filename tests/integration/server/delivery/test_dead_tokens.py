@@ -303,6 +303,34 @@ def test_a_push_proves_a_version_if_nothing_failed_beside_it(server, client):
     assert proven(server) == [(False,)] * 2
 
 
+@pytest.mark.parametrize(
+    ("fields", "stays"),
+    [({}, True), ({"device_token": "another-phone"}, False), ({"apn_topic": "org.example.other"}, False)],
+)
+def test_a_new_version_for_the_same_device_stays_proven(server, client, fields, stays):
+    content = server.register(client, device_token="a-phone")
+    assert ask(server, client, content) == "success"
+    same = {"device_token": "a-phone", "installation_id": content.installation_id}
+    server.register(client, version=2, **(same | fields))
+    assert proven(server) == [(stays,)]
+
+
+def test_a_dead_device_that_registers_anew_is_not_proven(server, client):
+    content = server.register(client, device_token="a-phone")
+    assert ask(server, client, content) == "success"
+    server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
+    server.register(client, device_token="a-phone", installation_id=content.installation_id, version=2)
+    assert proven(server) == [(False,)]
+
+
+def test_an_unregistration_forgets_the_device(server, client):
+    content = server.register(client)
+    assert ask(server, client, content) == "success"
+    end = messages.registration(client, server.key, installation_id=content.installation_id, version=2, unregister=True)
+    server.handle(REGISTRATION, messages.register(client, server.key, end))
+    assert server.rows("SELECT device_digest, proven FROM registrations") == [(None, None)]
+
+
 def test_a_device_is_marked_proven_once_and_not_at_each_push(server, client):
     content = server.register(client)
     rows = []
