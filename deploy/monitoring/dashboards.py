@@ -403,6 +403,12 @@ QUEUES = Dashboard(
                     "Messages that workers took out of queues.",
                 ),
                 Panel(
+                    "Messages left to the pool rest",
+                    "reqps",
+                    (("sum by (queue) (rate(wakupush_messages_to_rest_total{$n}[5m]))", "{{queue}}"),),
+                    "For devices that no push reached yet, and what is above a limit, by the queue that it came from.",
+                ),
+                Panel(
                     "Batches that went back",
                     "reqps",
                     (

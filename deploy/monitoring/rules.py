@@ -293,7 +293,8 @@ ALERTS = (
     ),
     Alert(
         "WakupushLimitReached",
-        'sum by (namespace, limit) (rate(wakupush_limited_total{result="held_back"}[10m])) > 0.5',
+        "sum by (namespace, limit) ("
+        'rate(wakupush_limited_total{result="held_back", limit!="user_queries"}[10m])) > 0.5',
         "10m",
         WARNING,
         "The load on the limit {{ $labels.limit }} is above it; chance decides what gets through.",

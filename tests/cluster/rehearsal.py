@@ -67,6 +67,8 @@ class Rehearsal:
         pools = {pool: {"concurrency": 1, "replicas": LEAST, "autoscaling": scaled} for pool in POOLS}
         own = {"maxReplicas": MOST, "messagesPerProcess": MESSAGES_PER_PROCESS}
         pools["dispatch"] = pools["dispatch"] | {"autoscaling": scaled | own}
+        # All its devices are new ones, whose messages would go there.
+        pools["rest"] = {"enabled": False}
         settings = {"ingest": {"batch_size": 4}, "gorush": {"batch_size": 1}}
         for name, value in UNLIMITED.items():
             group, setting = name.removeprefix("WAKUPUSH_").lower().split("__")

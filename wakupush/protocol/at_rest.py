@@ -224,8 +224,8 @@ class AtRest:
 
         Each installation has its own, so that the rows do not show which users share a device.
         """
-        names = registration.token_type.to_bytes(1, "big"), registration.apn_topic.encode(), b"\0"
-        return _digest(self._device_key, installation, b"".join((*names, registration.device_token.encode())))
+        device = f"{int(registration.token_type)}\0{registration.apn_topic}\0{registration.device_token}"
+        return _digest(self._device_key, installation, device.encode())
 
     def item_digest(self, installation: Installation, item: bytes) -> bytes:
         """Return the digest (16 bytes) of a chat or an author.

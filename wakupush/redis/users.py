@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from wakupush.model.queues import POOLS
+from wakupush.model.queues import POOLS, QUEUES
 from wakupush.redis import backlog, left_out, presence, watched
 
 
@@ -123,7 +123,7 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         frozenset({_BINDINGS, "celeryev*"}),
         _EVENTS,
     ),
-    RedisUser.KEDA: Rights(_CONNECT | {"eval", "evalsha", "type", "llen", "zcard", "scard", "hlen"}, frozenset(POOLS)),
+    RedisUser.KEDA: Rights(_CONNECT | {"eval", "evalsha", "type", "llen", "zcard", "scard", "hlen"}, frozenset(QUEUES)),
 }
 
 

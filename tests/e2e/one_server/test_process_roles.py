@@ -7,7 +7,8 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.roles import COMMANDS, Role
 
 POOLS = {role for role, commands in COMMANDS.items() if any(command.startswith("worker ") for command in commands)}
-PROCESSES = {*POOLS, Role.SCHEDULE, Role.RECONCILE, Role.FEEDBACK}
+# The pool `rest` is not needed, and does not run here.
+PROCESSES = {*POOLS - {Role.REST}, Role.SCHEDULE, Role.RECONCILE, Role.FEEDBACK}
 CONNECTED = "SELECT DISTINCT usename FROM pg_stat_activity WHERE application_name = 'wakupush'"
 
 

@@ -15,7 +15,7 @@ from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event, EventKind
 from wakupush.model.platforms import Platform
-from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, REST
 from wakupush.model.roles import Role
 from wakupush.postgres import events, exporting
 from wakupush.postgres.backlog import ExportBacklog, count_deliveries, export_backlog
@@ -61,6 +61,7 @@ def test_messages_are_counted_not_tasks(redis, app):
         REGISTRATION.name: (1, 1),
         QUERY.name: (2, 67),
         DISPATCH.name: (0, 0),
+        REST: (0, 0),
     }
     assert found[QUERY.name].oldest == pytest.approx(now - 60, abs=0.001)
     assert found[DISPATCH.name].oldest is None
@@ -146,6 +147,7 @@ def test_tasks_in_flight_belong_to_their_pool(redis, app):
             REGISTRATION.name: (0, 0),
             QUERY.name: (1, 1),
             DISPATCH.name: (2, 9),
+            REST: (0, 0),
         }
         for message in taken:
             channel.basic_ack(message.delivery_tag)

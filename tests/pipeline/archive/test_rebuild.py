@@ -217,7 +217,7 @@ def test_while_a_server_is_writing(server):
 def test_every_client_column_is_rebuilt(connection):
     columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'registrations'"
     found = {name for (name,) in connection.execute(columns)}
-    assert found == {*COLUMNS, "token_died_at", "suspected_at", "proven", "written_on"}
+    assert found == {*COLUMNS, "device_digest", "token_died_at", "suspected_at", "proven", "written_on"}
 
 
 def test_nothing_is_lowered(server, spark):

@@ -12,7 +12,7 @@ from deploy.monitoring.generate import files
 from deploy.monitoring.rules import ALERTS, COMPONENTS, OBJECTIVES
 from wakupush.model.events import EventKind
 from wakupush.model.platforms import Platform
-from wakupush.model.queues import QUEUES
+from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 from wakupush.runtime import metrics
 
@@ -48,7 +48,7 @@ WORDS = {
 #: Values that labels can have, as far as they are closed.
 VALUES = {
     "kind": {kind.value for kind in EventKind},
-    "queue": set(QUEUES),
+    "queue": set(POOLS),
     "platform": {platform.label for platform in Platform},
 }
 

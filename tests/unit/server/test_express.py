@@ -6,6 +6,7 @@ import pytest
 
 from support.deciding import (
     ALICE,
+    ALLOW,
     BOB,
     CAROL,
     FILTERED_ITEM,
@@ -16,6 +17,7 @@ from support.deciding import (
     Device,
     context,
     entry,
+    hold_back,
     installation,
     item,
     messages,
@@ -26,6 +28,7 @@ from support.deciding import (
     stored_installations,
 )
 from wakupush.model.deliveries import RememberedRequest
+from wakupush.model.limits import DEVICE_PUSHES, USER_QUERIES
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.model.registrations import AnswerSizes
 from wakupush.server.push import charge as of_requests
@@ -84,6 +87,27 @@ def test_requests_that_nobody_answers_are_express():
     request = push_request(LOST_ITEM)
     assert express_requests(request, over={request.message_id}) == [1]
     assert express_requests(request, seen=NOW - 3600) == [1]
+
+
+def test_requests_for_devices_above_their_limit_are_not_express():
+    requests = push_request(item(), TO_TABLET), push_request(item(), number=2), push_request(TO_TABLET, number=3)
+    facts = request_facts(*requests, devices=DEVICES)
+    batch = messages(*requests)
+    limits = [limit for limit in of_requests.charge(batch, facts, context(DISPATCH)) if limit.name == DEVICE_PUSHES]
+    for limit, above in ((limits[0], [1]), (limits[1], []), (limits[2], [2])):
+        assert numbers(of_requests.exceeds(batch, facts, hold_back(limit))) == above
+    assert numbers(of_requests.exceeds(batch, facts, ALLOW)) == []
+
+
+def test_queries_for_a_user_asked_for_too_often_are_not_express():
+    sizes = AnswerSizes({each.public_key.key_hash: 300 for each in (ALICE, BOB)}, {ALICE.public_key.key_hash})
+    queries = messages(query(ALICE, BOB), query(BOB))
+    assert USER_QUERIES not in {limit.name for limit in of_queries.charge(queries, sizes, context(QUERY))}
+    limits = list(of_queries.charge(queries, sizes, context(QUERY, divides=True)))
+    [limit] = [limit for limit in limits if limit.name == USER_QUERIES]
+    assert (limit.most, limit.message, limit.position) == (of_queries.EXPRESS_QUERIES, entry(1).hash, 0)
+    assert numbers(of_queries.exceeds(queries, sizes, hold_back(limit))) == [1]
+    assert numbers(of_queries.exceeds(queries, sizes, ALLOW)) == []
 
 
 def test_queries_for_a_user_with_a_proven_device_are_express():

@@ -89,6 +89,9 @@ class Kind(Generic[Measured, Facts]):
     #: Returns the messages (hashes of 32 bytes) that are handled at once: those for a device that a push once reached,
     #: which a stranger cannot make up, and those that cost little.
     express: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]]
+    #: Returns those among these (hashes of 32 bytes) whose users or devices are above a limit: they are not handled at
+    #: once after all.
+    exceeds: Callable[[Sequence[Message], Measured, Verdicts], AbstractSet[bytes]] | None = None
     #: Of a kind that arrives on topics of another one: returns which of these users (key hashes) have a device that a
     #: push once reached. What all others sign goes to the pool `rest` without a look at it.
     proven: Callable[[Connection, Collection[bytes]], AbstractSet[bytes]] | None = None

@@ -128,16 +128,21 @@ def decide(
         passed_on += [(kind.queue, message.entry) for message in later]
     readable = [message for message in messages if isinstance(message.content, Readable)]
     rest: list[tuple[Queue, Entry]] = []
+    waiting: AbstractSet[bytes] = frozenset()
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)
         if context.divides:
             express = kind.express(readable, measured, context)
-            rest = [(kind.queue, message.entry) for message in readable if message.entry.hash not in express]
-            left = {entry.hash for _, entry in rest}
-            readable = [message for message in readable if message.entry.hash not in left]
-            messages = [message for message in messages if message.entry.hash not in left]
+            waiting = {message.entry.hash for message in readable} - express
+            readable = [message for message in readable if message.entry.hash in express]
         verdicts = limits.ask(kind.charge(readable, measured, context))
+        if context.divides and kind.exceeds is not None:
+            waiting |= kind.exceeds(readable, measured, verdicts)
+            readable = [message for message in readable if message.entry.hash not in waiting]
+        if waiting:
+            rest = [(kind.queue, message.entry) for message in messages if message.entry.hash in waiting]
+            messages = [message for message in messages if message.entry.hash not in waiting]
         facts = measured
         if kind.look_up is not None:
             facts, cut = kind.look_up(connection, readable, measured, verdicts, context)

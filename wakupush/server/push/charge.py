@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, REPEATS_PER_MINUTE, Limit
+from wakupush.model.limits import DEVICE_PUSHES, MINUTE, REPEATS, REPEATS_PER_MINUTE, Limit, Verdicts
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.push.lookup import RequestFacts
@@ -21,17 +21,33 @@ def express(messages: Sequence[Message], facts: RequestFacts, context: Context) 
         if not isinstance(content, OpenedRequest):
             continue
         is_silent = content.message_id in facts.over or is_late(message, context)
-        if is_silent or (content.message_id not in ids and _reaches_proven(content, facts)):
+        if is_silent or (content.message_id not in ids and _proven(content, facts)):
             at_once.add(message.entry.hash)
         ids.add(content.message_id)
     return at_once
 
 
-def _reaches_proven(content: OpenedRequest, facts: RequestFacts) -> bool:
-    receivers = [facts.receivers.get(address) for address in content.addresses if address is not None]
-    return any(
-        receiver is not None and receiver.target is not None and receiver.target.proven for receiver in receivers
-    )
+def exceeds(messages: Sequence[Message], facts: RequestFacts, verdicts: Verdicts) -> set[bytes]:
+    """Return the requests of which all devices that a push once reached are above their limit."""
+    above: set[bytes] = set()
+    for message in messages:
+        if isinstance(message.content, OpenedRequest) and (positions := _proven(message.content, facts)):
+            envelope = message.entry.hash
+            if not any(verdicts.allow(DEVICE_PUSHES, envelope, position) for position in positions):
+                above.add(envelope)
+    return above
+
+
+def _proven(content: OpenedRequest, facts: RequestFacts) -> list[int]:
+    """Return the positions of the items for devices that a push once reached, and whose access token they have."""
+    return [
+        position
+        for position, address in enumerate(content.addresses)
+        if address is not None
+        and (receiver := facts.receivers.get(address)) is not None
+        and receiver.target is not None
+        and receiver.target.proven
+    ]
 
 
 def charge(messages: Sequence[Message], facts: RequestFacts, context: Context) -> Iterator[Limit]:

@@ -5,7 +5,7 @@ from typing import Final
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.application import Type
 from wakupush.server.engine.kind import Kind
-from wakupush.server.push.charge import charge, express
+from wakupush.server.push.charge import charge, exceeds, express
 from wakupush.server.push.correct import correct
 from wakupush.server.push.decide import decide
 from wakupush.server.push.lookup import measure
@@ -19,6 +19,7 @@ PUSH_REQUESTS: Final = Kind(
     read=read,
     measure=measure,
     express=express,
+    exceeds=exceeds,
     charge=charge,
     decide=decide,
     store=store,

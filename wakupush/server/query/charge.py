@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from wakupush.model.entries import Entry
-from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, Limit, Verdicts
+from wakupush.model.limits import ANSWERS, MINUTE, USER_ANSWERS, USER_QUERIES, Limit, Verdicts
 from wakupush.model.registrations import AnswerSizes
 from wakupush.runtime.settings import Settings
 from wakupush.server.engine.kind import Context
@@ -15,6 +15,8 @@ from wakupush.server.query.read import OpenedQuery
 ANSWER_BYTES: Final = 4_000_000
 #: Bytes that an answer tells of a user, up to which it is not counted for the user.
 SMALL_BYTES: Final = 10_000
+#: Queries about a user a minute that are handled at once; chance decides beyond.
+EXPRESS_QUERIES: Final = 120
 #: Answers about a user a minute that chance lets through whatever their size.
 USER_FLOOR: Final = 5
 
@@ -29,8 +31,25 @@ def express(messages: Sequence[Message], sizes: AnswerSizes, _: Context) -> set[
     }
 
 
+def exceeds(messages: Sequence[Message], sizes: AnswerSizes, verdicts: Verdicts) -> set[bytes]:
+    """Return the queries of which all users with a device that a push once reached are asked for too often."""
+    above: set[bytes] = set()
+    for message in messages:
+        if isinstance(query := message.content, OpenedQuery) and (positions := _proven(query, sizes)):
+            envelope = message.entry.hash
+            if not any(verdicts.allow(USER_QUERIES, envelope, position) for position in positions):
+                above.add(envelope)
+    return above
+
+
+def _proven(query: OpenedQuery, sizes: AnswerSizes) -> list[int]:
+    return [position for position, key_hash in enumerate(query.key_hashes) if key_hash in sizes.proven]
+
+
 def charge(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> Iterator[Limit]:
     """Yield the limits of queries, each with the bytes that leave for its answer; what is too large costs nothing.
+
+    How often a user is asked for only decides who waits.
 
     A user is charged only for what the limit of all answers lets through.
     """
@@ -39,6 +58,10 @@ def charge(messages: Sequence[Message], sizes: AnswerSizes, context: Context) ->
         query = message.content
         if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
             continue
+        if context.divides:
+            for position in _proven(query, sizes):
+                user = context.identity.pseudonym(query.key_hashes[position]).hex()
+                yield Limit(USER_QUERIES, EXPRESS_QUERIES, MINUTE, message.entry.hash, position, user)
         if size := answer_size(query, sizes):
             times = _times_published(size, context.settings)
             most, envelope = limits.answer_bytes_per_minute, message.entry.hash

@@ -104,6 +104,19 @@ def test_registrations_of_newcomers_on_another_topic_go_there_unread(divided, cl
     assert divided.outcomes(client) == ["success"]
 
 
+def test_what_is_above_a_limit_waits_too(open_server, client):
+    server = open_server(limits={"pushes_per_device_per_minute": 2})
+    content = server.register(client)
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.outcomes(client) == [["success"]]
+    announce(server)
+    server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
+    assert (server.outcomes(client), work_off_rest(server)) == ([["success"]], [DISPATCH])
+    assert server.outcomes(client) == [["success"]] * 2
+    # Beyond the limit the device gets one notification a minute, without content.
+    assert len(server.pushes()) == 3
+
+
 def test_one_task_is_divided(divided, client):
     stranger = PrivateKey.generate()
     contents = [register(divided, key) for key in (client, stranger)]
