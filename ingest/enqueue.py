@@ -34,6 +34,9 @@ LEFT_ALONE_SECONDS = 5.0
 #: Seconds by which a message's time may lie in the future. No clock that is set is so wrong, and a nwaku keeps no
 #: message that is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
+#: How many times as large tasks are, if one read of the node brings more messages of a kind than such a task has: it
+#: costs milliseconds whatever is in it, and in a backlog answers are late anyway.
+BACKLOG_TASKS = 4
 #: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
 #: Seconds after which ingest asks Redis again how much memory it may use.
@@ -165,8 +168,11 @@ class Enqueuer:
         now = time.time()
         parts = []
         for name, group in groupby(sorted(messages, key=_queue_name), key=_queue_name):
-            tasks = in_tasks((entry for _, entry in group), self.settings.batch_size)
-            parts += [(QUEUES[name], task) for task in tasks]
+            entries = [entry for _, entry in group]
+            most = self.settings.batch_size
+            if len(entries) > BACKLOG_TASKS * most:
+                most *= BACKLOG_TASKS
+            parts += [(QUEUES[name], task) for task in in_tasks(entries, most)]
         for number, (queue, part) in enumerate(parts):
             try:
                 send_entries(self.app, queue, part, waits_since=now, retry=False)

@@ -80,7 +80,7 @@ def create_app(settings: Settings, **log_context: Any) -> Celery:
 
 
 def _add_queue_task(app: Celery, queue: Queue, process: _Process) -> None:
-    @app.task(name=queue.task, bind=True)
+    @app.task(name=queue.task, bind=True, send_events=False)
     def handle(self: Task[..., None], entries: list[dict[str, Any]], alone: bool = False) -> None:
         messages = decode_entries(entries)
         if not messages:
@@ -123,7 +123,7 @@ def _end(settlement: Settlement | None) -> None:
 
 
 def _add_feedback_task(app: Celery, process: _Process) -> None:
-    @app.task(name=FEEDBACK, bind=True)
+    @app.task(name=FEEDBACK, bind=True, send_events=False)
     def apply_feedback(self: Task[..., None], delivery_keys: list[str]) -> None:
         with _given_back(self, DISPATCH):
             webhook.apply(process.worker, [bytes.fromhex(key) for key in delivery_keys])

@@ -69,7 +69,7 @@ def celery_app(settings: Settings) -> Celery:
         task_queues=[KombuQueue(name) for name in POOLS],
         task_default_queue=DISPATCH.name,
         task_create_missing_queues=False,
-        task_send_sent_event=True,
+        # Deliveries have events, see `wakupush.server.delivery.celery_events`; batches of messages have none.
         worker_send_task_events=True,
         # Whoever can publish in Redis could stop all workers.
         worker_enable_remote_control=False,

@@ -301,7 +301,7 @@ class IngestSettings(Group):
     """Seconds between polls of a shard; messages of one poll share a task. After a poll that filled a task, the next
     follows at once."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
-    """Most messages in one task."""
+    """Most messages in one task; four times as many if one read of the node brings more than that."""
     queue_bytes: Count | None = None
     """Bytes of a queue in Redis at which ingest leaves all new messages to `ingest reconcile`; from half as many on, it
     leaves some. Default: a quarter of Redis' `maxmemory`, or 160 MiB if it has none."""

@@ -164,6 +164,12 @@ def test_large_polls_become_several_tasks(enqueuer, redis):
     assert [len(batch) for batch in queued(redis)["registration"]] == [10, 10, 5]
 
 
+@pytest.mark.parametrize(("messages", "tasks"), [(40, [10] * 4), (41, [40, 1]), (85, [40, 40, 5])])
+def test_tasks_are_four_times_as_large_in_a_backlog(enqueuer, redis, messages, tasks):
+    enqueuer.enqueue([entry() for _ in range(messages)])
+    assert [len(batch) for batch in queued(redis)["registration"]] == tasks
+
+
 def test_a_task_carries_one_mebibyte_of_payload(enqueuer, redis):
     entries = [entry(size=size) for size in (400_000, 600_000, 48_577, 1_048_576, 400)]
     assert enqueuer.enqueue(entries).sent == 5
