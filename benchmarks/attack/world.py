@@ -124,8 +124,8 @@ class World:
 
     @cached_property
     def listed(self) -> list[User]:
-        """Users whose lists are full."""
-        return self.register(100, listed)
+        """Users whose lists are full; the queue `rest` holds so many of them at once."""
+        return self.register(40, listed) + self.register(40, listed) + self.register(20, listed)
 
     @cached_property
     def heavy(self) -> User:
