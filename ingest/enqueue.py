@@ -20,7 +20,7 @@ from wakupush.model.queues import QUERY, QUEUES, Queue
 from wakupush.protocol import payload
 from wakupush.redis import backlog, claims, unopened, watched
 from wakupush.redis.limits import Limiter
-from wakupush.redis.sending import encoded_bytes, in_tasks, send_entries
+from wakupush.redis.sending import in_tasks, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_logged
 from wakupush.runtime.settings import IngestSettings
@@ -34,9 +34,9 @@ LEFT_ALONE_SECONDS = 5.0
 #: Seconds by which a message's time may lie in the future. No clock that is set is so wrong, and a nwaku keeps no
 #: message that is off by more than 20 s; partitions of the ledger are made for days.
 AHEAD_SECONDS = 86_400.0
-#: How many times as large tasks are, if one read of the node brings more messages of a kind than such a task has: it
+#: How many times as large tasks are, if one read of the node brings more messages of a kind than such a task has: each
 #: costs milliseconds whatever is in it, and in a backlog answers are late anyway.
-BACKLOG_TASKS = 4
+BACKLOG_FACTOR = 4
 #: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
 #: Seconds after which ingest asks Redis again how much memory it may use.
@@ -132,13 +132,8 @@ class Enqueuer:
         """Return the messages that fit: a queue with too many bytes drops some, which reconcile brings."""
         sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in messages})
         limit = self._limit() if sizes else 0
-        positions = []
-        for position in random.sample(range(len(messages)), len(messages)):
-            queue, entry = messages[position]
-            if backlog.has_room(sizes[queue.name] / limit, self.draw()):
-                sizes[queue.name] += encoded_bytes(entry)
-                positions.append(position)
-        return [messages[position] for position in sorted(positions)]
+        named = [(queue.name, entry) for queue, entry in messages]
+        return [messages[position] for position in backlog.fitting(named, sizes, limit, self.draw)]
 
     def _limit(self) -> int:
         if self.settings.queue_bytes is not None:
@@ -170,8 +165,8 @@ class Enqueuer:
         for name, group in groupby(sorted(messages, key=_queue_name), key=_queue_name):
             entries = [entry for _, entry in group]
             most = self.settings.batch_size
-            if len(entries) > BACKLOG_TASKS * most:
-                most *= BACKLOG_TASKS
+            if len(entries) > BACKLOG_FACTOR * most:
+                most *= BACKLOG_FACTOR
             parts += [(QUEUES[name], task) for task in in_tasks(entries, most)]
         for number, (queue, part) in enumerate(parts):
             try:

@@ -58,18 +58,16 @@ class Result:
             found.append(Aim("stored bytes a byte", stored, aims.STORED, verdict(stored, aims.STORED)))
         if self.felt:
             grown = [ratio(beside.p99, alone.p99) for alone, beside in self.felt]
-            said = verdict(grown, aims.P99)
-            disturbed = self.others > aims.OTHERS and said is Verdict.MISS
-            found.append(Aim("times the p99 of requests and queries", grown, aims.P99, _unless(disturbed, said)))
             slowest = [beside.slowest_first for _, beside in self.felt]
-            said = verdict(slowest, aims.FIRST)
-            disturbed = self.others > aims.OTHERS and said is Verdict.MISS
-            found.append(Aim("seconds of the slowest registration", slowest, aims.FIRST, _unless(disturbed, said)))
+            found.append(self._latency("times the p99 of requests and queries", grown, aims.P99))
+            found.append(self._latency("seconds of the slowest registration", slowest, aims.FIRST))
         return found
 
-
-def _unless(disturbed: bool, said: Verdict) -> Verdict:
-    return Verdict.NOISY if disturbed else said
+    def _latency(self, name: str, figures: Sequence[float], most: float) -> Aim:
+        """Return an aim for latency, which a machine that others used too may miss."""
+        reached = verdict(figures, most)
+        is_disturbed = self.others > aims.OTHERS and reached is Verdict.MISS
+        return Aim(name, figures, most, Verdict.NOISY if is_disturbed else reached)
 
 
 def ratio(beside: float, alone: float) -> float:

@@ -121,7 +121,7 @@ def test_external_egress_excludes_the_cluster():
     assert [port["port"] for port in world["ports"]] == [443]
 
 
-def test_prometheus_reaches_the_metrics_of_the_bundled_node():
+def test_prometheus_reaches_the_bundled_node():
     monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     options = [
         "--set-json",

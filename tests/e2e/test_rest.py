@@ -66,7 +66,12 @@ def test_newcomers_are_handled_apart(stack, register):
     # The others look every few seconds whether the pool runs.
     wait_until(lambda: register(1) or handled(stack, "registered", pools)["rest"], timeout=60, what="the pool is seen")
     with Load(stack, stack.node_url) as load:
-        wait_until(lambda: (load.look(), load.pushed)[1] > 80, timeout=60, what="pushes reached the device")
+
+        def device_is_proven():
+            load.look()
+            return load.pushed > 80
+
+        wait_until(device_is_proven, timeout=60, what="pushes reached the device")
         register(200)
         load.end()
         wait_until(load.look, timeout=60, what="all requests are answered, and pushed")
@@ -76,7 +81,7 @@ def test_newcomers_are_handled_apart(stack, register):
     assert admitted["rest"] < 20 < admitted["dispatch"]
 
 
-def test_what_waits_for_a_dead_pool_is_handled_when_it_is_back(stack, register):
+def test_messages_of_a_dead_pool_are_handled_later(stack, register):
     worker = stack.workers["rest"]
     worker.kill()
     register(20, meanwhile=worker.start)

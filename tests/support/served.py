@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from base64 import b64decode
@@ -88,9 +87,9 @@ class Server:
     def handle_enqueued(self, queue):
         """Handle the tasks that wait in a queue."""
         redis = self.context.redis
-        while body := redis.rpop(queue.name):
-            args, named, _ = json.loads(base64.b64decode(json.loads(body)["body"]))
-            self.run(queue, [decode_entry(entry) for entry in args[0]], **named)
+        while raw := redis.rpop(queue.name):
+            entries, named = read_task(raw)
+            self.run(queue, entries, **named)
 
     def answers(self, *clients):
         """Return the opened answers since the last call."""
@@ -148,14 +147,19 @@ class Server:
         return self.rows(counted, kind)
 
 
+def read_task(raw):
+    """Return the entries of a task in Redis, and its named arguments."""
+    (entries,), named, _ = json.loads(b64decode(json.loads(raw)["body"]))
+    return list(map(decode_entry, entries)), named
+
+
 def work_off_rest(server):
     """Do what the pool `rest` does until its queue is empty; return the queue of each task."""
     worked_off = []
     while raw := server.context.redis.rpop(REST):
-        task = json.loads(raw)
-        [queue] = [each for each in QUEUES.values() if each.task == task["headers"]["task"]]
-        (entries,), named, _ = json.loads(b64decode(task["body"]))
-        server.run(queue, list(map(decode_entry, entries)), is_rest=True, **named)
+        entries, named = read_task(raw)
+        [queue] = [queue for queue in QUEUES.values() if queue.task == json.loads(raw)["headers"]["task"]]
+        server.run(queue, entries, is_rest=True, **named)
         worked_off.append(queue)
     return worked_off
 
@@ -166,9 +170,9 @@ def work_off(server, queue):
     for _ in range(50):
         if not (raw := server.context.redis.rpop(queue.name)):
             return returned
-        (entries,), named, _ = json.loads(b64decode(json.loads(raw)["body"]))
+        entries, named = read_task(raw)
         try:
-            server.run(queue, list(map(decode_entry, entries)), **named)
+            server.run(queue, entries, **named)
         except Exception as error:
             if not is_outage(error):
                 raise

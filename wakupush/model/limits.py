@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,3 +69,7 @@ class Verdicts:
     def allow(self, name: str, message: bytes, position: int = 0) -> bool:
         """Return whether the limit of this name, for this message and position, lets it through."""
         return (name, message, position) not in self.held_back
+
+    def hold_back_all(self, name: str, message: bytes, positions: Collection[int]) -> bool:
+        """Return whether there are positions, and the limit of this name lets none of them through."""
+        return bool(positions) and not any(self.allow(name, message, position) for position in positions)

@@ -45,12 +45,6 @@ def count_installations(
     )
 
 
-def proven(connection: Connection, key_hashes: Collection[bytes]) -> set[bytes]:
-    """Return those of these keys (hashes of 64 bytes) that have a device which a push once reached."""
-    rows = connection.execute(_SQL["proven"], {"key_hashes": list(key_hashes)}).fetchall()
-    return {key_hash for (key_hash,) in rows}
-
-
 def store(connection: Connection, changes: Iterable[Change], at_rest: AtRest) -> None:
     """Store the last of the registrations and unregistrations of each installation.
 

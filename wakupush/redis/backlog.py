@@ -6,13 +6,16 @@ Redis: bodies never travel, and are not parsed.
 """
 
 import json
-from collections.abc import Collection
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
 from redis import Redis
 
+from wakupush.model.entries import Entry
 from wakupush.model.queues import POOLS
+from wakupush.redis.sending import encoded_bytes
 
 #: Tasks of a queue, and bytes of them, that one look reads at most, but both ends always. Up to this the figures are
 #: exact. Redis does nothing else meanwhile, and takes half a millisecond for a megabyte.
@@ -131,16 +134,29 @@ def default_limit(redis: Redis) -> int:
     return most // _LIMIT_SHARE or _LIMIT_BYTES
 
 
-def has_room(share: float, draw: float) -> bool:
-    """Return whether a queue takes another message. Up to half of its limit it takes all, at the limit none.
+def fitting(
+    messages: Sequence[tuple[str, Entry]], sizes: Mapping[str, int], limit: int, draw: Callable[[], float]
+) -> list[int]:
+    """Return the positions of the messages that fit into their queues, ascending.
 
-    In between chance decides: otherwise the first senders would lock out all others.
+    Up to half of its limit a queue takes all, at the limit none. In between chance decides: otherwise the first senders
+    would lock out all others.
 
     Args:
-        share: of its limit that the queue has.
-        draw: a random number, from 0 to below 1.
+        messages: each with the name of its queue.
+        sizes: bytes of these queues.
+        limit: bytes of each at most.
+        draw: returns random numbers, from 0 to below 1.
     """
-    return share < 1 and draw >= (share - DROPPED_FROM) / (1 - DROPPED_FROM)
+    sizes = dict(sizes)
+    positions = []
+    for position in random.sample(range(len(messages)), len(messages)):
+        name, entry = messages[position]
+        share = sizes[name] / limit
+        if share < 1 and draw() >= (share - DROPPED_FROM) / (1 - DROPPED_FROM):
+            sizes[name] += encoded_bytes(entry)
+            positions.append(position)
+    return sorted(positions)
 
 
 def look(redis: Redis) -> dict[str, QueueBacklog]:

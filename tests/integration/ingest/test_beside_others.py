@@ -230,9 +230,9 @@ def test_down_store_does_not_delay_the_other(bench):
     found.close()
 
 
-def test_walks_rest_behind_the_queue_rest_while_its_pool_runs(bench):
+def test_walks_pause_while_the_queue_rest_is_behind(bench):
     """Without the pool its messages are lost, and the walks bring them."""
-    found, _, _, requests = bench.walkers(pause=0.1, backlog_age=60)
+    stores, _, _, requests = bench.walkers(pause=0.1, backlog_age=60)
     [old] = bench.send(bench.partitioned, ago=100)
     send_entries(requests.walker.enqueuer.app, DISPATCH, [replace(old, live=True)], rest=True)
     assert not Rest(bench.redis).is_due(DISPATCH)
@@ -240,4 +240,4 @@ def test_walks_rest_behind_the_queue_rest_while_its_pool_runs(bench):
     assert Rest(bench.redis).is_due(DISPATCH)
     Presence(bench.redis, REST_WORKER, lambda: {"consuming": False}).write()
     assert not Rest(bench.redis).is_due(DISPATCH)
-    found.close()
+    stores.close()

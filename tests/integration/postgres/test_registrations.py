@@ -133,11 +133,11 @@ def test_answer_never_exceeds_its_measured_size(connection, contacts_only, keys)
     for number in range(3):
         installation = Installation(ALICE.key_hash, bytes([number]) * 16)
         store(connection, [change(2**64 - 1, installation, **longest, **lists)])
-    told = registrations.answer_sizes(connection, [ALICE.key_hash, b"b" * 64]).bytes_by_user
+    sizes = registrations.answer_sizes(connection, [ALICE.key_hash, b"b" * 64]).bytes_by_user
     response = encode_response(b"", devices(connection, [ALICE.key_hash])[ALICE.key_hash])
     size = sum(info.ByteSize() + 5 for info in PushNotificationQueryResponse.FromString(response).info)
-    assert told.keys() == {ALICE.key_hash}
-    assert size <= told[ALICE.key_hash] < size + 3 * (300 + 5 * len(keys))
+    assert sizes.keys() == {ALICE.key_hash}
+    assert size <= sizes[ALICE.key_hash] < size + 3 * (300 + 5 * len(keys))
 
 
 def test_token_dies_only_for_the_attempted_version(connection):

@@ -40,7 +40,6 @@ USES = {
         "registrations": {
             "stored",
             "installations",
-            "proven",
             "put",
             "unregister",
             "forget_deliveries",
@@ -50,7 +49,7 @@ USES = {
     },
     Role.QUERY: {
         **POOL,
-        "registrations": {"answer_bytes", "devices", "proven"},
+        "registrations": {"answer_bytes", "devices", "installations"},
         "query_topics": {"candidates"},
         "waiting_queries": {"add"},
     },
@@ -59,7 +58,7 @@ USES = {
         "requests": EVERY,
         "answers": POOL["answers"] | {"withdraw"},
         "deliveries": {"take", "lock", "settle", "put_back", "lock_devices", "apply_feedback", "expire"},
-        "registrations": {"lock", "token_died", "suspect", "prove", "proven"},
+        "registrations": {"lock", "token_died", "suspect", "prove", "installations"},
         "token_trials": EVERY,
     },
     Role.SCHEDULE: {

@@ -134,7 +134,7 @@ def test_digests_compare_within_one_installation(one, other):
     assert AT_REST.item_digest(HERE, one) != AT_REST.access_token(HERE, one.hex())
 
 
-def test_the_digest_of_a_device_covers_all_that_reaches_it():
+def test_device_digests_cover_platform_topic_and_token():
     digest = AT_REST.device(HERE, REGISTRATION)
     assert digest == AT_REST.device(HERE, replace(REGISTRATION, access_token="other", version=8))
     others = [{"device_token": "other"}, {"apn_topic": "other"}, {"token_type": TokenType.FIREBASE}]

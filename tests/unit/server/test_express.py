@@ -89,7 +89,7 @@ def test_requests_that_nobody_answers_are_express():
     assert express_requests(request, seen=NOW - 3600) == [1]
 
 
-def test_requests_for_devices_above_their_limit_are_not_express():
+def test_requests_above_device_limits_are_not_express():
     requests = push_request(item(), TO_TABLET), push_request(item(), number=2), push_request(TO_TABLET, number=3)
     facts = request_facts(*requests, devices=DEVICES)
     batch = messages(*requests)
@@ -99,7 +99,7 @@ def test_requests_for_devices_above_their_limit_are_not_express():
     assert numbers(of_requests.exceeds(batch, facts, ALLOW)) == []
 
 
-def test_queries_for_a_user_asked_for_too_often_are_not_express():
+def test_too_frequent_queries_are_not_express():
     sizes = AnswerSizes({each.public_key.key_hash: 300 for each in (ALICE, BOB)}, {ALICE.public_key.key_hash})
     queries = messages(query(ALICE, BOB), query(BOB))
     assert USER_QUERIES not in {limit.name for limit in of_queries.charge(queries, sizes, context(QUERY))}
@@ -110,13 +110,13 @@ def test_queries_for_a_user_asked_for_too_often_are_not_express():
     assert numbers(of_queries.exceeds(queries, sizes, ALLOW)) == []
 
 
-def test_queries_for_a_user_with_a_proven_device_are_express():
+def test_queries_for_proven_users_are_express():
     sizes = AnswerSizes({each.public_key.key_hash: 300 for each in (ALICE, BOB)}, {ALICE.public_key.key_hash})
     queries = messages(query(ALICE), query(BOB), query(BOB, ALICE), query(CAROL), query(CAROL, BOB))
     assert numbers(of_queries.express(queries, sizes, context(QUERY))) == [1, 3, 4]
 
 
-def test_registrations_of_a_user_with_a_proven_device_are_express():
+def test_registrations_of_proven_users_are_express():
     registered = stored_installations(registration_message(), registration_message(user=BOB))
     stored = replace(registered, proven=frozenset({ALICE.public_key.key_hash}))
     batch = messages(registration_message(2), registration_message(1, device=TABLET), registration_message(2, user=BOB))

@@ -9,9 +9,6 @@ SELECT key_hash, count(*), bool_or(proven) FROM registrations
 WHERE key_hash = ANY (%(key_hashes)b) AND registered
 GROUP BY key_hash
 
--- name: proven
-SELECT DISTINCT key_hash FROM registrations WHERE key_hash = ANY (%(key_hashes)b) AND registered AND proven
-
 -- name: put
 INSERT INTO registrations AS stored (
     key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,

@@ -13,7 +13,7 @@ def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]], *, is_rest: bo
     """Put messages into their queues; to be done before the task they came in is acknowledged.
 
     Args:
-        is_rest: whether they came through the queue `rest`, and go through it again.
+        is_rest: whether they go through the queue `rest`.
 
     Raises:
         OperationalError: the broker failed; the messages come back with their task.

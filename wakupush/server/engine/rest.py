@@ -4,10 +4,11 @@ A stranger can make up keys, topics and messages, but no device that Apple or Go
 waits for a pool of low priority, and does not hold up messages for such devices.
 """
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -17,8 +18,8 @@ from redis import Redis, RedisError
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REST, REST_WORKER, Queue
 from wakupush.redis import backlog, presence
-from wakupush.redis.sending import encoded_bytes, in_tasks, send_entries
 from wakupush.runtime import metrics
+from wakupush.server.engine.pass_on import pass_on
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -36,7 +37,7 @@ class RestQueue:
     app: Celery
     draw: Callable[[], float] = random.random
     _is_served: bool = False
-    _looked_at: float = field(default=float("-inf"))
+    _looked_at: float = -math.inf
 
     def is_served(self) -> bool:
         """Return whether a worker of the pool runs, and is ready. Without one every pool handles all that it gets."""
@@ -59,19 +60,11 @@ class RestQueue:
         """
         if not messages:
             return
-        size = backlog.queue_bytes(self.redis, [REST])[REST]
-        fitting: dict[Queue, list[Entry]] = {}
-        dropped = 0
-        for queue, entry in messages:
-            if backlog.has_room(size / MOST_BYTES, self.draw()):
-                size += encoded_bytes(entry)
-                fitting.setdefault(queue, []).append(entry)
-            else:
-                dropped += 1
-        if dropped:
+        sizes = backlog.queue_bytes(self.redis, [REST])
+        positions = backlog.fitting([(REST, entry) for _, entry in messages], sizes, MOST_BYTES, self.draw)
+        for position in positions:
+            metrics.MESSAGES_TO_REST.labels(messages[position][0].name).inc()
+        if dropped := len(messages) - len(positions):
             metrics.MESSAGES_DROPPED.labels("rest_full").inc(dropped)
             log.warning("rest_full", messages=dropped)
-        for queue, entries in fitting.items():
-            metrics.MESSAGES_TO_REST.labels(queue.name).inc(len(entries))
-            for task in in_tasks(entries):
-                send_entries(self.app, queue, task, rest=True)
+        pass_on(self.app, [messages[position] for position in positions], is_rest=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -56,7 +56,9 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     here, elsewhere = _split(messages)
     limits = TaskLimits(engine.limiter)
     divides = not (is_rest or alone) and engine.rest.is_served()
-    strangers = _of_strangers(engine, messages) if divides and elsewhere else frozenset()
+    strangers: list[tuple[Queue, Entry]] = []
+    if divides and elsewhere:
+        elsewhere, strangers = _divide(engine, messages)
     for attempt in _collisions():
         with attempt, engine.pool.connection() as connection:
             context = Context(
@@ -79,9 +81,8 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     try:
         follow_up(engine, kind, context, outcomes, committed)
     finally:
-        known = [pair for pair in elsewhere if pair[1].hash not in strangers]
-        pass_on(engine.app, known + decisions.passed_on, is_rest=is_rest)
-        engine.rest.send([*decisions.rest, *(pair for pair in elsewhere if pair[1].hash in strangers)])
+        pass_on(engine.app, elsewhere + decisions.passed_on, is_rest=is_rest)
+        engine.rest.send(strangers + decisions.rest)
 
 
 def without_copies(pool: ConnectionPool, entries: Sequence[Entry], claim_ttl: float) -> Sequence[Entry]:
@@ -107,7 +108,7 @@ class Decisions:
     outcomes: list[Outcome]
     passed_on: list[tuple[Queue, Entry]]
     #: Those that the pool `rest` handles.
-    rest: list[tuple[Queue, Entry]] = field(default_factory=list)
+    rest: list[tuple[Queue, Entry]]
 
 
 def decide(
@@ -128,27 +129,25 @@ def decide(
         passed_on += [(kind.queue, message.entry) for message in later]
     readable = [message for message in messages if isinstance(message.content, Readable)]
     rest: list[tuple[Queue, Entry]] = []
-    waiting: AbstractSet[bytes] = frozenset()
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)
         if context.divides:
             express = kind.express(readable, measured, context)
-            waiting = {message.entry.hash for message in readable} - express
+            messages, rest = _leave_out(kind.queue, messages, {message.entry.hash for message in readable} - express)
             readable = [message for message in readable if message.entry.hash in express]
         verdicts = limits.ask(kind.charge(readable, measured, context))
         if context.divides and kind.exceeds is not None:
-            waiting |= kind.exceeds(readable, measured, verdicts)
-            readable = [message for message in readable if message.entry.hash not in waiting]
-        if waiting:
-            rest = [(kind.queue, message.entry) for message in messages if message.entry.hash in waiting]
-            messages = [message for message in messages if message.entry.hash not in waiting]
+            above = kind.exceeds(readable, measured, verdicts)
+            messages, above_limits = _leave_out(kind.queue, messages, above)
+            rest += above_limits
+            readable = [message for message in readable if message.entry.hash not in above]
         facts = measured
         if kind.look_up is not None:
             facts, cut = kind.look_up(connection, readable, measured, verdicts, context)
-            passed_on += [(kind.queue, message.entry) for message in messages if message.entry.hash in cut]
+            messages, later_messages = _leave_out(kind.queue, messages, cut)
+            passed_on += later_messages
             readable = [message for message in readable if message.entry.hash not in cut]
-            messages = [message for message in messages if message.entry.hash not in cut]
         kind_outcomes = kind.decide(readable, facts, verdicts, context)
         if len(readable) == len(messages):
             return Decisions(kind_outcomes, passed_on, rest)
@@ -171,19 +170,35 @@ def _open(engine: Engine, reader: Reader, entries: Sequence[Entry]) -> list[Mess
     return messages
 
 
-def _of_strangers(engine: Engine, messages: Iterable[Message]) -> AbstractSet[bytes]:
-    """Return the messages of other kinds (hashes of 32 bytes) whose signers have no device that a push reached."""
-    users: dict[Queue, dict[bytes, bytes]] = {}
+def _divide(engine: Engine, messages: Iterable[Message]) -> tuple[list[tuple[Queue, Entry]], list[tuple[Queue, Entry]]]:
+    """Return the messages of other kinds: those that go to their queues, and those that go to `rest` unread.
+
+    The signers of these have no device that a push once reached.
+    """
+    by_queue: dict[Queue, list[tuple[Entry, bytes]]] = {}
     for message in messages:
         if isinstance(content := message.content, Elsewhere):
-            users.setdefault(content.queue, {})[message.entry.hash] = content.signer.key_hash
-    strangers: set[bytes] = set()
-    for queue, by_message in users.items():
+            by_queue.setdefault(content.queue, []).append((message.entry, content.signer.key_hash))
+    to_queues: list[tuple[Queue, Entry]] = []
+    to_rest: list[tuple[Queue, Entry]] = []
+    for queue, pairs in by_queue.items():
+        proven: AbstractSet[bytes] = {signer for _, signer in pairs}
         if (find_proven := engine.kinds.by_queue[queue.name].proven) is not None:
             with engine.pool.connection() as connection:
-                proven = find_proven(connection, set(by_message.values()))
-            strangers |= {message for message, user in by_message.items() if user not in proven}
-    return strangers
+                proven = find_proven(connection, proven)
+        for entry, signer in pairs:
+            (to_queues if signer in proven else to_rest).append((queue, entry))
+    return to_queues, to_rest
+
+
+def _leave_out(
+    queue: Queue, messages: Sequence[Message], hashes: AbstractSet[bytes]
+) -> tuple[Sequence[Message], list[tuple[Queue, Entry]]]:
+    """Return the messages without those of these hashes (32 bytes each), and these for a queue."""
+    if not hashes:
+        return messages, []
+    left_out = [(queue, message.entry) for message in messages if message.entry.hash in hashes]
+    return [message for message in messages if message.entry.hash not in hashes], left_out
 
 
 def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue, Entry]]]:

@@ -29,13 +29,12 @@ def express(messages: Sequence[Message], facts: RequestFacts, context: Context) 
 
 def exceeds(messages: Sequence[Message], facts: RequestFacts, verdicts: Verdicts) -> set[bytes]:
     """Return the requests of which all devices that a push once reached are above their limit."""
-    above: set[bytes] = set()
-    for message in messages:
-        if isinstance(message.content, OpenedRequest) and (positions := _proven(message.content, facts)):
-            envelope = message.entry.hash
-            if not any(verdicts.allow(DEVICE_PUSHES, envelope, position) for position in positions):
-                above.add(envelope)
-    return above
+    return {
+        message.entry.hash
+        for message in messages
+        if isinstance(message.content, OpenedRequest)
+        and verdicts.hold_back_all(DEVICE_PUSHES, message.entry.hash, _proven(message.content, facts))
+    }
 
 
 def _proven(content: OpenedRequest, facts: RequestFacts) -> list[int]:

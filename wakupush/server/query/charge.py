@@ -33,13 +33,12 @@ def express(messages: Sequence[Message], sizes: AnswerSizes, _: Context) -> set[
 
 def exceeds(messages: Sequence[Message], sizes: AnswerSizes, verdicts: Verdicts) -> set[bytes]:
     """Return the queries of which all users with a device that a push once reached are asked for too often."""
-    above: set[bytes] = set()
-    for message in messages:
-        if isinstance(query := message.content, OpenedQuery) and (positions := _proven(query, sizes)):
-            envelope = message.entry.hash
-            if not any(verdicts.allow(USER_QUERIES, envelope, position) for position in positions):
-                above.add(envelope)
-    return above
+    return {
+        message.entry.hash
+        for message in messages
+        if isinstance(query := message.content, OpenedQuery)
+        and verdicts.hold_back_all(USER_QUERIES, message.entry.hash, _proven(query, sizes))
+    }
 
 
 def _proven(query: OpenedQuery, sizes: AnswerSizes) -> list[int]:
@@ -49,9 +48,8 @@ def _proven(query: OpenedQuery, sizes: AnswerSizes) -> list[int]:
 def charge(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> Iterator[Limit]:
     """Yield the limits of queries, each with the bytes that leave for its answer; what is too large costs nothing.
 
-    How often a user is asked for only decides who waits.
-
-    A user is charged only for what the limit of all answers lets through.
+    A user is charged only for what the limit of all answers lets through. How often a user is asked for decides nothing
+    but who waits.
     """
     limits = context.settings.limits
     for message in messages:

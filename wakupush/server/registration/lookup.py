@@ -14,7 +14,7 @@ from wakupush.server.registration.read import OpenedRegistration
 
 def proven(connection: Connection, key_hashes: Collection[bytes]) -> AbstractSet[bytes]:
     """Return the users (key hashes of 64 bytes) among these with a device that a push once reached."""
-    return registrations.proven(connection, key_hashes)
+    return registrations.count_installations(connection, key_hashes)[1]
 
 
 def measure(connection: Connection, messages: Sequence[Message], _: Context) -> Installations:

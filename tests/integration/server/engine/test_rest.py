@@ -89,7 +89,7 @@ def test_newcomers_wait_until_a_push_reached_them(divided, client):
     assert len(divided.answers(client)) == 3
 
 
-def test_registrations_of_newcomers_on_another_topic_go_there_unread(divided, client):
+def test_newcomers_on_another_topic_skip_their_queue(divided, client):
     content = messages.registration(client, divided.key)
     divided.handle(DISPATCH, messages.register(client, divided.key, content))
     assert divided.context.redis.llen(REGISTRATION.name) == 0
