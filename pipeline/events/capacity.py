@@ -141,7 +141,7 @@ def run(
         PipelineError: there are fewer than two days with events.
     """
     lake = Lake.of(spark, settings)
-    with_events = [day for day in lake.days() if days[0] <= day <= days[1]]
+    with_events = [day for day in lake.sizes() if days[0] <= day <= days[1]]
     if len(with_events) < 2:  # noqa: PLR2004 - one to learn from, one to check on
         raise PipelineError(f"{days[0]} to {days[1]}: {len(with_events)} days have events; a plan needs two or more")
     middle = with_events[len(with_events) // 2]

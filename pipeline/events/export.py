@@ -80,7 +80,7 @@ def _take_over(
 ) -> tuple[int, int]:
     """Take events over step by step; return the numbers of events and of steps."""
     state = lake.state()
-    periods = keys.periods(lake.days())
+    periods = keys.periods(lake.sizes())
     mark = exporting.mark(connection)
     _check_source(connection, state, mark)
     begin = state.mark.transaction if state.mark else 0

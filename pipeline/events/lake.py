@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
@@ -21,7 +21,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyarrow import parquet
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
@@ -32,6 +32,8 @@ from wakupush.runtime.settings import Settings
 EVENTS: Final = f"{catalog.NAMESPACE}.events"
 #: Property of the table: how far the export got.
 MARK: Final = "wakupush.mark"
+#: A day and kind is a file, often of some kilobytes. Iceberg would count each as 4 MB, and make hundreds of tasks.
+_FEW_TASKS: Final = {"file-open-cost": str(256 * 1024), "split-size": str(16 * 1024 * 1024)}
 #: Prefix of the names of these branches.
 BRANCH: Final = "export_"
 
@@ -120,26 +122,33 @@ class Lake:
         """Return the state of the lake; its table has to exist."""
         return _state(self.table())
 
-    def days(self) -> list[date]:
-        """Return the days that have events, in order; none if there is no table."""
+    def sizes(self) -> dict[date, int]:
+        """Return the number of events of each day that has some, in order; empty if there is no table."""
         if not self.exists():
-            return []
-        rows = self.spark.sql(f"SELECT DISTINCT partition.day AS day FROM {EVENTS}.partitions ORDER BY 1").collect()
-        return [row["day"] for row in rows]
+            return {}
+        query = (
+            f"SELECT partition.day AS day, sum(record_count) AS events FROM {EVENTS}.partitions GROUP BY 1 ORDER BY 1"
+        )
+        return {row["day"]: row["events"] for row in self.spark.sql(query).collect()}
 
     def events(self) -> DataFrame:
         """Return the events as they are now; without later commits."""
-        return self.spark.sql(f"SELECT * FROM {EVENTS} VERSION AS OF {self.state().snapshot}")
+        reader = self.spark.read.options(**_FEW_TASKS).option("versionAsOf", str(self.state().snapshot))
+        return reader.table(EVENTS)
 
-    def need(self, first: date, last: date) -> DataFrame:
-        """Return the events of the lake, which needs some from the first day to the last, both included.
+    def frame(self, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> DataFrame:
+        """Return rows as a frame.
 
-        Raises:
-            PipelineError: it has no events of these days.
+        Args:
+            columns: with their types in Spark's SQL.
         """
-        if not any(first <= day <= last for day in self.days()):
-            raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
-        return self.events()
+        table = pa.table({name: [row[name] for row in rows] for name in columns})
+        return self.spark.createDataFrame(table, ", ".join(f"`{name}` {kind}" for name, kind in columns.items()))
+
+    def replace(self, table: str, rows: DataFrame, condition: Column) -> None:
+        """Replace the rows of a table for which a condition on its partitions holds, in one commit."""
+        writer = rows.coalesce(1).writeTo(table)
+        writer.options(**{"distribution-mode": "none", "fanout-enabled": "true"}).overwrite(condition)
 
     def append(
         self, events: DataFrame, state: LakeState, remember: Mapping[str, str], rows: int | None = None

@@ -2,7 +2,8 @@
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from operator import itemgetter
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Final
 
 import psycopg
 from psycopg import sql
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events import state
 from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.pipeline.events.lake import Lake, of_days
 from wakupush.pipeline.events.page import WrittenReport, render
@@ -25,8 +27,8 @@ from wakupush.runtime.settings import Settings
 #: The schema of the tables in Postgres, and their namespace in the catalog.
 SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"text": "string", "integer": "int", "double precision": "double"}
-#: Columns by which a report of some days finds the rows that it replaces.
-_TIMES: Final = ("day", "period")
+#: Tables that are written at the same time: most of a write is planning and commits.
+_WRITERS: Final = 3
 #: Pattern of the names of reports' folders, FIRST_LAST.
 _FOLDERS: Final = "????-??-??_????-??-??"
 
@@ -37,23 +39,31 @@ def columns(table: Table) -> dict[str, str]:
 
 
 def run(
-    spark: SparkSession, settings: Settings, first: date, last: date, progress: Callable[[int, int], None]
+    spark: SparkSession,
+    settings: Settings,
+    first: date,
+    last: date,
+    progress: Callable[[int, int], None],
+    *,
+    rebuild: bool = False,
 ) -> WrittenReport:
     """Make the report of some days and write it to all places in the settings; delete rows that are past the retention.
 
     An earlier report of the same days is replaced, so late events are in the new one.
 
     Args:
-        progress: called with the tables made so far, and their total.
+        progress: called with the days made so far, and the number of those to make.
+        rebuild: whether to make all days anew, and not only those whose events changed.
 
     Raises:
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake.of(spark, settings)
-    begin, end = whole_periods(first, last, settings.pipeline.pseudonym_days)
-    with lake.naming_damage(of_days(begin, end)):
-        events = lake.need(first, last).where(F.col("day").between(begin, end))
-        rows = tables(events, first, last, settings, progress)
+    if not any(first <= day <= last for day in lake.sizes()):
+        raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
+    days = settings.pipeline.pseudonym_days
+    with lake.naming_damage(of_days(*whole_periods(first, last, days))):
+        rows = shown(state.rows(lake, first, last, days, progress, rebuild=rebuild), settings.pipeline.smallest_cell)
     report = WrittenReport(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
     kept_from = keep_from(settings.retention.lake)
     _write_tables(lake, report, kept_from)
@@ -64,30 +74,14 @@ def run(
     return report
 
 
-def tables(
-    events: DataFrame, first: date, last: date, settings: Settings, progress: Callable[[int, int], None]
-) -> dict[str, list[Row]]:
-    """Return the rows of every table of some days, in the order of their keys.
-
-    Rows of a period count all its days, even if the report is of only some of them: otherwise each later report would
-    count fewer events of the period.
-
-    Args:
-        events: of all periods that the days are in.
-        progress: called with the tables made so far, and their total.
-    """
-    of_days = events.where(F.col("day").between(first, last))
+def shown(rows: Mapping[str, list[Row]], smallest_cell: int) -> dict[str, list[Row]]:
+    """Return the rows of every table as they may be shown, in the order of their keys."""
     rows_of: dict[str, list[Row]] = {}
-    progress(0, len(TABLES))
     for table in TABLES:
-        rows_to_count = events if "period" in table.keys else of_days
-        if table.of_shown_hours:
-            rows_to_count = of_shown_hours(rows_to_count, rows_of["load_hourly"])
-        texts = [name for name, kind in table.keys.items() if kind == "text"]
-        collected_rows = table.build(rows_to_count, settings.pipeline.pseudonym_days).fillna("", texts).collect()
-        rows = anonymous([row.asDict() for row in collected_rows], table, settings.pipeline.smallest_cell)
-        rows_of[table.name] = sorted(rows, key=itemgetter(*table.keys))
-        progress(len(rows_of), len(TABLES))
+        of_table = rows[table.name]
+        if table.name == "load_minutes_daily":
+            of_table = of_shown_hours(of_table, rows_of["load_hourly"])
+        rows_of[table.name] = sorted(anonymous(of_table, table, smallest_cell), key=itemgetter(*table.keys))
     return rows_of
 
 
@@ -101,23 +95,24 @@ def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
     Rows before a day that are kept no longer go, too.
     """
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{SCHEMA}")
-    for table in TABLES:
-        name = f"{CATALOG}.{SCHEMA}.{table.name}"
-        time = _time(table)
-        meaning = table.meaning.replace("'", r"\'")
-        lake.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {name} ({_columns(table)}) USING iceberg PARTITIONED BY ({time})"
-            f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
-        )
-        rows = report.rows[table.name]
-        begin = _begin(report, rows, time)
-        condition = F.col(time).between(begin, report.last) | (F.col(time) < F.lit(kept_from))
-        _frame(lake.spark, table, rows).coalesce(1).writeTo(name).overwrite(condition)
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        for written in [writers.submit(_write_table, lake, table, report, kept_from) for table in TABLES]:
+            written.result()
 
 
-def _time(table: Table) -> str:
-    """Return the column by which a report finds the rows that it replaces."""
-    return next(column for column in _TIMES if column in table.keys)
+def _write_table(lake: Lake, table: Table, report: WrittenReport, kept_from: date) -> None:
+    name = f"{CATALOG}.{SCHEMA}.{table.name}"
+    types = _columns(table)
+    meaning = table.meaning.replace("'", r"\'")
+    lake.spark.sql(
+        f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(f'`{name}` {kind}' for name, kind in types.items())})"
+        f" USING iceberg PARTITIONED BY ({table.time})"
+        f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
+    )
+    rows = report.rows[table.name]
+    time = F.col(table.time)
+    replaced = time.between(_begin(report, rows, table.time), report.last) | (time < F.lit(kept_from))
+    lake.replace(name, lake.frame(rows, types), replaced)
 
 
 def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
@@ -143,12 +138,9 @@ def _forget_pages(folder: Path, before: date) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _columns(table: Table) -> str:
-    return ", ".join(f"`{name}` {_SPARK_TYPES.get(kind, kind)}" for name, kind in columns(table).items())
-
-
-def _frame(spark: SparkSession, table: Table, rows: list[Row]) -> DataFrame:
-    return spark.createDataFrame([tuple(row[name] for name in columns(table)) for row in rows], _columns(table))
+def _columns(table: Table) -> dict[str, str]:
+    """Return the columns of a table with their types in Spark."""
+    return {name: _SPARK_TYPES.get(kind, kind) for name, kind in columns(table).items()}
 
 
 def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
@@ -179,7 +171,7 @@ def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport
         )
     )
     rows = report.rows[table.name]
-    time = _time(table)
+    time = table.time
     connection.execute(
         sql.SQL("DELETE FROM {0} WHERE {1} BETWEEN %s AND %s OR {1} < %s").format(name, sql.Identifier(time)),
         [_begin(report, rows, time), report.last, kept_from],

@@ -1,6 +1,7 @@
 """The tables of the report: what each row counts, of how many people, and which rows would reveal too few people.
 
-Each table is made from the events of the lake by one function. Its rows have ``people``: the number of users that they
+Each table of a day is made from the day's events by one function, each of a period from `devices` of the period's days.
+Its rows have ``people``: the number of users that they
 are about, or of messages if the events name no user. `anonymous` removes the values of rows about fewer than k people,
 and of rows that would reveal these values.
 """
@@ -35,10 +36,13 @@ class Table:
     #: Sets of columns, keys or others: rows that agree on a set add up to a number that another table shows.
     wholes: tuple[tuple[str, ...], ...]
     build: Callable[[DataFrame, int], DataFrame]
-    #: Whether to count only the hours that `load_hourly` shows, because their sum is shown.
-    of_shown_hours: bool = False
     #: False if the rows are pseudonyms themselves.
     anonymous: bool = True
+
+    @property
+    def time(self) -> str:
+        """The column of a row's day, or of the first day of its period."""
+        return "day" if "day" in self.keys else "period"
 
 
 def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
@@ -84,12 +88,12 @@ def _is_revealing(hidden_rows: set[int], few: set[int]) -> bool:
     return len(hidden_rows) == 1 or (bool(hidden_rows) and hidden_rows <= few)
 
 
-def of_shown_hours(events: DataFrame, hours: list[Row]) -> DataFrame:
-    """Return the events that are counted in the shown rows of `load_hourly`."""
-    visible = [(row["day"], row["hour"], row["queue"], row["kind"]) for row in hours if not row["suppressed"]]
-    frame = events.sparkSession.createDataFrame(visible, "day date, hour int, queue string, kind string")
-    of_hours = events.withColumn("hour", F.hour("time"))
-    return of_hours.join(F.broadcast(frame), ["day", "hour", "queue", "kind"], "left_semi")
+def of_shown_hours(rows: list[Row], hours: list[Row]) -> list[Row]:
+    """Return the rows of `load_minutes_daily` for the hours that `load_hourly` shows: their sum is shown there."""
+    shown = {
+        (row["day"], row["hour"], row["queue"]) for row in hours if row["kind"] == "received" and not row["suppressed"]
+    }
+    return [row for row in rows if (row["day"], row["hour"], row["queue"]) in shown]
 
 
 def _person() -> Column:
@@ -125,29 +129,39 @@ def _hourly(events: DataFrame, _: int) -> DataFrame:
     return events.withColumn("hour", F.hour("time")).groupBy("day", "hour", "queue", "kind").agg(*_counts())
 
 
-def _percentile(share: float, column: str) -> Column:
-    """Return the least value that at least a share of the rows do not exceed."""
-    return F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column})")
+#: Percentiles that `latency_daily` has.
+_PERCENTILES: Final = (50, 95, 99)
 
 
 def _latency(events: DataFrame, _: int) -> DataFrame:
+    """Count messages by value first: percentiles of so many groups would need memory for each person's values."""
+    keys = ("day", "what", "queue", "platform")
     what = (
         F.when(_kind("received"), "queue_wait").when(_kind("answered"), "answer").when(_kind("delivered"), "delivery")
     )
-    return (
+    values = (
         events.where(_kind("received", "answered", "delivered"))
         .withColumn("what", what)
         .withColumn("value", F.when(_kind("received"), F.col("queue_wait_ms")).otherwise(F.col("latency_ms")))
         .where("value IS NOT NULL")
-        # One row for each message: the wait of several is the longest of them.
-        .withColumn("count", F.explode(F.array_repeat(F.lit(1), F.col("count"))))
-        .groupBy("day", "what", "queue", "platform")
-        .agg(
-            F.count("*").alias("events"),
-            *(_percentile(share / 100, "value").cast("long").alias(f"p{share}_ms") for share in (50, 95, 99)),
-            _people(),
-        )
+        # Rows are joined by these below.
+        .fillna("", ["queue", "platform"])
     )
+    of_key = Window.partitionBy(*keys)
+    least = [
+        F.min(F.when(100 * F.col("until") >= share * F.col("events"), F.col("value"))).alias(f"p{share}_ms")
+        for share in _PERCENTILES
+    ]
+    percentiles = (
+        values.groupBy(*keys, "value")
+        # The wait of several messages is the longest of them.
+        .agg(F.sum("count").alias("messages"))
+        .withColumn("until", F.sum("messages").over(of_key.orderBy("value")))
+        .withColumn("events", F.sum("messages").over(of_key))
+        .groupBy(*keys, "events")
+        .agg(*least)
+    )
+    return percentiles.join(values.groupBy(*keys).agg(_people()), list(keys))
 
 
 def _retries(events: DataFrame, _: int) -> DataFrame:
@@ -181,15 +195,29 @@ def _period(days: int) -> Column:
     return F.date_add(F.lit("1970-01-01").cast("date"), (number * days).cast("int"))
 
 
-def _lives(events: DataFrame, days: int) -> DataFrame:
+def devices(events: DataFrame) -> DataFrame:
+    """Return what the tables of a period need of each day: which device registered, was notified, or lost its token."""
     return (
-        events.where(_kind("registered", "token_died") & F.col("installation").isNotNull())
+        events.where(_kind("registered", "token_died", "admitted") & F.col("installation").isNotNull())
+        .groupBy("day", "platform", "installation")
+        .agg(
+            F.any_value(_person()).alias("person"),
+            F.max(_kind("registered")).alias("registered"),
+            F.max(_kind("admitted")).alias("notified"),
+            F.max(_kind("token_died")).alias("died"),
+        )
+    )
+
+
+def _lives(devices: DataFrame, days: int) -> DataFrame:
+    return (
+        devices.where("registered OR died")
         .withColumn("period", _period(days))
         .groupBy("period", "platform", "installation")
         .agg(
-            F.min(F.when(_kind("registered"), F.col("day"))).alias("began"),
-            F.max(F.when(_kind("token_died"), F.col("day"))).alias("ended"),
-            F.any_value(_person()).alias("person"),
+            F.min(F.when(F.col("registered"), F.col("day"))).alias("began"),
+            F.max(F.when(F.col("died"), F.col("day"))).alias("ended"),
+            F.any_value("person").alias("person"),
         )
         .where("ended >= began")
         .groupBy("period", "platform", F.datediff("ended", "began").alias("days"))
@@ -197,15 +225,15 @@ def _lives(events: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _usage(events: DataFrame, days: int) -> DataFrame:
+def _usage(devices: DataFrame, days: int) -> DataFrame:
     return (
-        events.where(_kind("registered", "admitted") & F.col("installation").isNotNull())
+        devices.where("registered OR notified")
         .withColumn("period", _period(days))
         .groupBy("period", "platform", "installation")
         .agg(
-            F.max(_kind("registered")).alias("registered"),
-            F.max(_kind("admitted")).alias("notified"),
-            F.any_value(_person()).alias("person"),
+            F.max("registered").alias("registered"),
+            F.max("notified").alias("notified"),
+            F.any_value("person").alias("person"),
         )
         .where("registered")
         .groupBy("period", "platform", F.when(F.col("notified"), "notified").otherwise("unused").alias("use"))
@@ -324,7 +352,6 @@ TABLES: Final = (
         values={"messages": COUNT, "busiest_minute": COUNT},
         wholes=(),
         build=_minutes,
-        of_shown_hours=True,
     ),
     Table(
         name="unusual_daily",

@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql import Row, SparkSession
 
+from wakupush.pipeline.events import state
 from wakupush.pipeline.events.catalog import CATALOG, NAMESPACE, alone
 from wakupush.pipeline.events.lake import BRANCH, EVENTS, Lake
 from wakupush.pipeline.events.pseudonyms import keep_from, today
@@ -63,7 +64,7 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> TidyTota
         # A run that writes to a branch holds the lock, which is ours now: these branches were left behind.
         for (name,) in lake.spark.sql(f"SELECT name FROM {EVENTS}.refs WHERE name LIKE '{BRANCH}%'").collect():
             lake.spark.sql(f"ALTER TABLE {EVENTS} DROP BRANCH IF EXISTS `{name}`")
-        taken_out = lake.remove(without) if without else 0
+        taken_out = _remove(lake, without) if without else 0
         forgotten = _forget(lake, keep_from(settings.retention.lake))
         with lake.naming_damage(_MERGED):
             compacted_files = _compact(lake, today())
@@ -71,7 +72,16 @@ def run(spark: SparkSession, settings: Settings, without: list[str]) -> TidyTota
     return TidyTotals(compacted=compacted_files, deleted=deleted_files, forgotten=forgotten, without=taken_out)
 
 
+def _remove(lake: Lake, paths: list[str]) -> int:
+    before = lake.sizes()
+    rows = lake.remove(paths)
+    after = lake.sizes()
+    state.discard(lake, [day for day, size in before.items() if after.get(day) != size])
+    return rows
+
+
 def _forget(lake: Lake, before: date) -> int:
+    state.forget(lake, before)
     row = lake.spark.sql(
         f"SELECT sum(record_count) AS rows FROM {EVENTS}.partitions WHERE partition.day < DATE '{before}'"
     ).first()

@@ -87,17 +87,22 @@ def tidy(
 
 @app.command()
 def report(
+    *,
     first: FirstDay = None,
     last: LastDay = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all days, not only those that changed.")] = False,
     warehouse: Warehouse = None,
 ) -> None:
-    """Write the tables and the page of a report, by default about the last four weeks."""
+    """Write the tables and the page of a report, by default about the last four weeks.
+
+    It reads only days whose events changed since the last report. You may kill it: the next run continues.
+    """
     with _extra():
         from wakupush.pipeline.events import report as reporting
 
     days = _days(first, last, 28)
-    with _job("tables", warehouse, lake=True) as (spark, settings, progress):
-        result = reporting.run(spark, settings, *days, progress)
+    with _job("days", warehouse, lake=True) as (spark, settings, progress):
+        result = reporting.run(spark, settings, *days, progress, rebuild=rebuild)
     typer.echo(f"{result.events or 'too few'} events of {result.first} to {result.last}: {result.page}")
 
 

@@ -64,11 +64,11 @@ def path_of(lake, kind, day):
 
 def test_events_and_mark_are_one_commit(lake):
     assert lake.state().snapshot is None
-    assert lake.days() == []
+    assert lake.sizes() == {}
     assert append(lake, [("attempt", DAY, 1), ("failed", DAY, 2)], transaction=7) == 2
     assert attempts(lake) == [1, 2]
     assert lake.state().mark == mark(7)
-    assert lake.days() == [DAY]
+    assert lake.sizes() == {DAY: 2}
     assert branches(lake) == set()
     assert append(lake, [("attempt", DAY + timedelta(1), 3)], transaction=8) == 1
     assert attempts(lake) == [1, 2, 3]

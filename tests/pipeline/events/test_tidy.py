@@ -99,7 +99,7 @@ def test_days_past_the_retention_are_gone_a_day_later(spark, exported, settings,
     done = tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
     assert done.forgotten == len(old) > 0
     assert count(lake) == len(events) - len(old)
-    assert lake.days() == [DAYS[1]]
+    assert list(lake.sizes()) == [DAYS[1]]
     of_day = [path for path in on_disk(settings) if f"day={FIRST}" in str(path)]
     assert of_day
     later(monkeypatch, 1.1 * DAY)

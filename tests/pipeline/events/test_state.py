@@ -1,0 +1,98 @@
+"""What reports keep of days is what a report makes from nothing, however days came, came late and went."""
+
+import random
+
+import pytest
+
+from support.pipeline import happenings
+from support.pipeline.happenings import DAYS, FIRST, LAST, kept_from
+from wakupush.pipeline.events import export, report, state, tidy
+from wakupush.pipeline.events.lake import Lake
+
+#: Days of a period of pseudonyms: those of the tests are in two or three.
+PERIOD = 3
+
+
+@pytest.fixture
+def settings(make_settings, dsn):
+    return make_settings(dsn, pseudonym_days=PERIOD, smallest_cell=2)
+
+
+@pytest.fixture
+def add(spark, connection, settings):
+    """Let things happen on some days, and export them."""
+    seeds = iter(range(1000))
+
+    def happen(*days, messages=12):
+        happenings.write(connection, happenings.make(messages, next(seeds), days=days))
+        export.run(spark, settings, lambda *_: None)
+
+    return happen
+
+
+@pytest.fixture
+def known(spark, settings):
+    """Return the rows of all tables, and how many days were made for them."""
+
+    def read(**options):
+        totals = []
+        lake = Lake.of(spark, settings)
+        rows = state.rows(lake, FIRST, LAST, PERIOD, lambda _, total: totals.append(total), **options)
+        return {name: sorted(of_table, key=repr) for name, of_table in rows.items()}, totals[0]
+
+    return read
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
+def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, known, seed):
+    chance = random.Random(seed)
+    kept = settings
+    there = set()
+    for day in chance.sample(DAYS, len(DAYS)):
+        days = {day, *chance.sample(sorted(there), min(1, len(there)))}
+        add(*days)
+        there |= days
+        assert known()[1] == len(days)
+        tidy.run(spark, settings, [])
+        assert known()[1] == 0, "files put together are no new events"
+    add(DAYS[1])
+    retention = settings.retention.model_copy(update={"lake": kept_from(DAYS[1])})
+    kept = settings.model_copy(update={"retention": retention})
+    tidy.run(spark, kept, [])
+    rows, made = known()
+    assert made == 1
+    assert {row["day"] for row in rows["funnel_daily"]} == set(DAYS[1:])
+    again, made = known(rebuild=True)
+    assert made == len(DAYS) - 1
+    assert rows == again
+    assert rows["registrations_used"]
+    assert sum(map(len, rows.values())) > 100
+
+
+def test_a_report_that_was_killed_continues(spark, settings, add, known, monkeypatch):
+    add(*DAYS)
+    monkeypatch.setattr(state, "EVENTS_AT_ONCE", 1)
+
+    def die(made, _):
+        if made == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        report.run(spark, settings, FIRST, LAST, die)
+    rows, made = known()
+    assert made == len(DAYS) - 2
+    assert rows == known(rebuild=True)[0]
+
+
+def test_a_file_that_was_taken_out_counts_no_more(spark, settings, add, known):
+    """Even if as many late events of the same day come instead."""
+    add(DAYS[0])
+    before, _ = known()
+    lake = Lake.of(spark, settings)
+    tidy.run(spark, settings, [lake.files("partition.kind = 'admitted'")[0].path])
+    assert known()[1] == 1
+    rows, _ = known()
+    assert rows != before
+    assert rows == known(rebuild=True)[0]
+    state.discard(lake, [DAYS[0]])
+    assert known()[1] == 1
