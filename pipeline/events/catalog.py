@@ -61,7 +61,7 @@ def properties(settings: Settings) -> dict[str, str]:
     with connect(settings.postgres) as connection:
         connection.execute(f"SELECT FROM {SCHEMA}.iceberg_tables LIMIT 0")
         login = jdbc_options(connection, currentSchema=SCHEMA)
-    own |= {"type": "jdbc", "uri": login["url"], "jdbc.schema-version": "V1"}
+    own |= {"type": "jdbc", "uri": login["url"], "jdbc.schema-version": "V1", "clients": "1"}
     return own | {f"jdbc.{name}": login[name] for name in ("user", "password") if name in login} | theirs
 
 

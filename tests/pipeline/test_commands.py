@@ -39,7 +39,7 @@ def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
     assert f"{count} events taken over in 1 steps" in told
     assert "files put together" in call("tidy")
     told = call("report")
-    assert "11 of 11 tables" in told
+    assert "3 of 3 days" in told
     [page] = (tmp_path / "reports").glob("*/report.html")
     assert str(page) in told
     told = call("capacity", "--users", "2", "--gorush", "200")
