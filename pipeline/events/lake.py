@@ -92,15 +92,11 @@ class Lake:
 
     def prepare(self) -> None:
         """Create the table, or add missing columns."""
-        columns = ", ".join(
-            f"`{field.name}` {field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
+        columns = {
+            field.name: f"{field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
             for field in schema.EVENTS.fields
-        )
-        self.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {EVENTS} ({columns}) USING iceberg PARTITIONED BY (day, kind)"
-            " COMMENT 'Delivery events, with pseudonyms of a period'"
-            " TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
-        )
+        }
+        self.create(EVENTS, columns, "day, kind", "Delivery events, with pseudonyms of a period")
         there = self.spark.table(EVENTS).columns
         for field in schema.EVENTS.fields:
             if field.name not in there:
@@ -108,6 +104,19 @@ class Lake:
         if self.table().sortOrder().isUnsorted():
             # In the order of users: the rows' own order would reveal their times.
             self.spark.sql(f"ALTER TABLE {EVENTS} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day, kind, user")
+
+    def create(self, table: str, columns: Mapping[str, str], partitions: str, comment: str) -> None:
+        """Create a table unless it exists.
+
+        Args:
+            columns: with their types in Spark's SQL.
+            partitions: the columns that the table is partitioned by, in SQL.
+            comment: what the table is, without apostrophes.
+        """
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {table} ({_definitions(columns)}) USING iceberg PARTITIONED BY ({partitions})"
+            f" COMMENT '{comment}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
+        )
 
     def exists(self) -> bool:
         """Return whether the table exists."""
@@ -143,7 +152,7 @@ class Lake:
             columns: with their types in Spark's SQL.
         """
         table = pa.table({name: [row[name] for row in rows] for name in columns})
-        return self.spark.createDataFrame(table, ", ".join(f"`{name}` {kind}" for name, kind in columns.items()))
+        return self.spark.createDataFrame(table, _definitions(columns))
 
     def replace(self, table: str, rows: DataFrame, condition: Column) -> None:
         """Replace the rows of a table for which a condition on its partitions holds, in one commit."""
@@ -274,6 +283,10 @@ def of_days(first: date, last: date) -> str:
 def days_between(first: date, last: date) -> list[date]:
     """Return the days from the first to the last, both included."""
     return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
+
+
+def _definitions(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
 def _state(table: Any) -> LakeState:

@@ -59,11 +59,10 @@ def run(
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
     lake = Lake.of(spark, settings)
-    if not any(first <= day <= last for day in lake.sizes()):
-        raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
     days = settings.pipeline.pseudonym_days
     with lake.naming_damage(of_days(*whole_periods(first, last, days))):
-        rows = shown(state.rows(lake, first, last, days, progress, rebuild=rebuild), settings.pipeline.smallest_cell)
+        all_rows = state.rows(lake, first, last, days, progress, rebuild=rebuild)
+    rows = visible_rows(all_rows, settings.pipeline.smallest_cell)
     report = WrittenReport(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
     kept_from = keep_from(settings.retention.lake)
     _write_tables(lake, report, kept_from)
@@ -74,12 +73,12 @@ def run(
     return report
 
 
-def shown(rows: Mapping[str, list[Row]], smallest_cell: int) -> dict[str, list[Row]]:
+def visible_rows(rows: Mapping[str, list[Row]], smallest_cell: int) -> dict[str, list[Row]]:
     """Return the rows of every table as they may be shown, in the order of their keys."""
     rows_of: dict[str, list[Row]] = {}
     for table in TABLES:
         of_table = rows[table.name]
-        if table.name == "load_minutes_daily":
+        if table.of_shown_hours:
             of_table = of_shown_hours(of_table, rows_of["load_hourly"])
         rows_of[table.name] = sorted(anonymous(of_table, table, smallest_cell), key=itemgetter(*table.keys))
     return rows_of
@@ -96,19 +95,14 @@ def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
     """
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{SCHEMA}")
     with ThreadPoolExecutor(_WRITERS) as writers:
-        for written in [writers.submit(_write_table, lake, table, report, kept_from) for table in TABLES]:
-            written.result()
+        for future in [writers.submit(_write_table, lake, table, report, kept_from) for table in TABLES]:
+            future.result()
 
 
 def _write_table(lake: Lake, table: Table, report: WrittenReport, kept_from: date) -> None:
     name = f"{CATALOG}.{SCHEMA}.{table.name}"
-    types = _columns(table)
-    meaning = table.meaning.replace("'", r"\'")
-    lake.spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(f'`{name}` {kind}' for name, kind in types.items())})"
-        f" USING iceberg PARTITIONED BY ({table.time})"
-        f" COMMENT '{meaning}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
-    )
+    types = {column: _SPARK_TYPES.get(kind, kind) for column, kind in columns(table).items()}
+    lake.create(name, types, table.time, table.meaning.replace("'", r"\'"))
     rows = report.rows[table.name]
     time = F.col(table.time)
     replaced = time.between(_begin(report, rows, table.time), report.last) | (time < F.lit(kept_from))
@@ -136,11 +130,6 @@ def _forget_pages(folder: Path, before: date) -> None:
     for path in folder.glob(_FOLDERS):
         if path.name.partition("_")[2] < before.isoformat():
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _columns(table: Table) -> dict[str, str]:
-    """Return the columns of a table with their types in Spark."""
-    return {name: _SPARK_TYPES.get(kind, kind) for name, kind in columns(table).items()}
 
 
 def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import reduce
-from itertools import groupby
-from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
+from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.events.catalog import NAMESPACE
 from wakupush.pipeline.events.lake import Lake
 from wakupush.pipeline.events.pseudonyms import whole_periods
@@ -54,13 +53,13 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a day or a period."""
+class Result:
+    """What was made of a day or a period."""
 
     #: Of which events: it changes with their number.
     basis: str
     #: Rows of each table, without the column of their day or period.
-    rows: Mapping[str, list[Row]]
+    rows: dict[str, list[Row]]
 
 
 def rows(
@@ -75,34 +74,40 @@ def rows(
         days: of a period of pseudonyms.
         progress: called with the days made so far, and the number of those to make.
         rebuild: whether to make everything anew.
+
+    Raises:
+        PipelineError: the lake has no event of the days.
     """
     begin, end = whole_periods(first, last, days)
     # Counted before they are read: what is appended meanwhile makes the next report look again.
     sizes = {day: size for day, size in lake.sizes().items() if begin <= day <= end}
-    _prepare(lake)
-    known = {} if rebuild else _read(lake, begin, end)
     bases = {day: f"{_FORMAT} {size}" for day, size in sizes.items()}
-    stale = [day for day, basis in bases.items() if not _is_known(known, Span("day", day), basis)]
+    if not any(first <= day <= last for day in sizes):
+        raise PipelineError(f"the lake has no event of {first} to {last}: run `wakupush pipeline export`")
+    lake.create(ROWS, _ROWS, "span, begin", "Rows of reports before rows about few people lose their values")
+    lake.create(DEVICES, _DEVICES, "day", "Devices of each day, with pseudonyms of a period")
+    results = {} if rebuild else _read(lake, begin, end)
+    stale = [day for day, basis in bases.items() if not _is_current(results, Span("day", day), basis)]
     progress(0, len(stale))
-    made = 0
+    count = 0
     for part in _parts(stale, sizes):
-        known |= _make_days(lake, {day: bases[day] for day in part}, days)
-        made += len(part)
-        progress(made, len(stale))
+        results |= _make_days(lake, {day: bases[day] for day in part}, days)
+        count += len(part)
+        progress(count, len(stale))
     periods: dict[date, dict[date, str]] = {}
     for day, basis in bases.items():
         periods.setdefault(whole_periods(day, day, days)[0], {})[day] = basis
     for period, of_days in periods.items():
         basis = hashlib.sha256(json.dumps([days, *map(str, of_days), *of_days.values()]).encode()).hexdigest()
-        if not _is_known(known, Span("period", period), basis):
-            known |= _make_period(lake, period, basis, list(of_days), days)
+        if not _is_current(results, Span("period", period), basis):
+            results |= _make_period(lake, period, basis, list(of_days), days)
     spans = [Span("day", day) for day in sizes if first <= day <= last] + [Span("period", begin) for begin in periods]
     return {
         table.name: [
             {table.time: span.begin, **row}
             for span in spans
-            if span.kind == table.time and span in known
-            for row in known[span].rows.get(table.name, [])
+            if span.kind == table.time and span in results
+            for row in results[span].rows.get(table.name, [])
         ]
         for table in TABLES
     }
@@ -116,42 +121,27 @@ def forget(lake: Lake, before: date) -> None:
 
 
 def discard(lake: Lake, days: Iterable[date]) -> None:
-    """Let the next report make these days again."""
+    """Let the next report make these days and all periods again: a day may get as many events as before, but others."""
     if lake.spark.catalog.tableExists(ROWS):
-        for day in days:
-            lake.spark.sql(f"DELETE FROM {ROWS} WHERE span = 'day' AND begin = DATE '{day}'")
+        begins = ", ".join(f"DATE '{day}'" for day in days)
+        lake.spark.sql(f"DELETE FROM {ROWS} WHERE span = 'period' OR begin IN ({begins})")
 
 
-def _prepare(lake: Lake) -> None:
-    for name, columns, partition, comment in (
-        (ROWS, _ROWS, "span, begin", "Rows of reports before rows about few people lose their values"),
-        (DEVICES, _DEVICES, "day", "Devices of each day, with pseudonyms of a period"),
-    ):
-        listed = ", ".join(f"`{column}` {kind}" for column, kind in columns.items())
-        lake.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {name} ({listed}) USING iceberg PARTITIONED BY ({partition})"
-            f" COMMENT '{comment}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
-        )
+def _is_current(results: Mapping[Span, Result], span: Span, basis: str) -> bool:
+    return span in results and results[span].basis == basis
 
 
-def _is_known(known: Mapping[Span, Known], span: Span, basis: str) -> bool:
-    return span in known and known[span].basis == basis
+def _read(lake: Lake, begin: date, end: date) -> dict[Span, Result]:
+    return _results(lake.spark.table(ROWS).where(F.col("begin").between(begin, end)).collect())
 
 
-def _read(lake: Lake, begin: date, end: date) -> dict[Span, Known]:
-    stored = lake.spark.table(ROWS).where(F.col("begin").between(begin, end)).collect()
-    by_span = itemgetter("span", "begin", "basis")
-    return {
-        Span(span, begin): Known(basis, _by_table((row["name"], json.loads(row["row"])) for row in group))
-        for (span, begin, basis), group in groupby(sorted(stored, key=by_span), key=by_span)
-    }
-
-
-def _by_table(pairs: Iterable[tuple[str, Row]]) -> dict[str, list[Row]]:
-    by_table: dict[str, list[Row]] = {}
-    for name, row in pairs:
-        by_table.setdefault(name, []).append(row)
-    return by_table
+def _results(entries: Iterable[Any]) -> dict[Span, Result]:
+    """Return what rows of `ROWS` say of each day and period."""
+    results: dict[Span, Result] = {}
+    for entry in entries:
+        result = results.setdefault(Span(entry["span"], entry["begin"]), Result(entry["basis"], {}))
+        result.rows.setdefault(entry["name"], []).append(json.loads(entry["row"]))
+    return results
 
 
 def _parts(days: Iterable[date], sizes: Mapping[date, int]) -> Iterator[list[date]]:
@@ -165,30 +155,27 @@ def _parts(days: Iterable[date], sizes: Mapping[date, int]) -> Iterator[list[dat
         yield part
 
 
-def _make_days(lake: Lake, bases: Mapping[date, str], days: int) -> dict[Span, Known]:
-    """Make what is known of some days (a basis for each) and store it; their devices first."""
+def _make_days(lake: Lake, bases: Mapping[date, str], days: int) -> dict[Span, Result]:
+    """Make the results of some days (a basis for each) and store them; the devices first."""
     events = lake.events().where(F.col("day").isin(*bases))
     devices(events).writeTo(DEVICES).overwrite(F.col("day").isin(*bases))
     return _make(lake, "day", events, bases, days)
 
 
-def _make_period(lake: Lake, period: date, basis: str, of_days: list[date], days: int) -> dict[Span, Known]:
+def _make_period(lake: Lake, period: date, basis: str, of_days: list[date], days: int) -> dict[Span, Result]:
     frame = lake.spark.table(DEVICES).where(F.col("day").isin(*of_days))
     return _make(lake, "period", frame, {period: basis}, days)
 
 
-def _make(lake: Lake, kind: str, frame: DataFrame, bases: Mapping[date, str], days: int) -> dict[Span, Known]:
+def _make(lake: Lake, kind: str, frame: DataFrame, bases: Mapping[date, str], days: int) -> dict[Span, Result]:
     """Make all tables of days or of periods in one job, and store their rows in one commit."""
     parts = [_rows(table, table.build(frame, days)) for table in TABLES if table.time == kind]
-    made = [tuple(row) for row in reduce(DataFrame.unionByName, parts).collect()]
-    stored = [dict(zip(_ROWS, (kind, begin, bases[begin], name, text), strict=True)) for begin, name, text in made]
-    lake.replace(ROWS, lake.frame(stored, _ROWS), (F.col("span") == kind) & F.col("begin").isin(*bases))
-    return {
-        Span(kind, begin): Known(
-            bases[begin], _by_table((name, json.loads(text)) for of, name, text in made if of == begin)
-        )
-        for begin in bases
-    }
+    entries = [
+        dict(zip(_ROWS, (kind, begin, bases[begin], name, row), strict=True))
+        for begin, name, row in reduce(DataFrame.unionByName, parts).collect()
+    ]
+    lake.replace(ROWS, lake.frame(entries, _ROWS), (F.col("span") == kind) & F.col("begin").isin(*bases))
+    return _results(entries)
 
 
 def _rows(table: Table, frame: DataFrame) -> DataFrame:

@@ -36,6 +36,8 @@ class Table:
     #: Sets of columns, keys or others: rows that agree on a set add up to a number that another table shows.
     wholes: tuple[tuple[str, ...], ...]
     build: Callable[[DataFrame, int], DataFrame]
+    #: Whether to show only the hours that `load_hourly` shows, because their sum is shown there.
+    of_shown_hours: bool = False
     #: False if the rows are pseudonyms themselves.
     anonymous: bool = True
 
@@ -89,11 +91,11 @@ def _is_revealing(hidden_rows: set[int], few: set[int]) -> bool:
 
 
 def of_shown_hours(rows: list[Row], hours: list[Row]) -> list[Row]:
-    """Return the rows of `load_minutes_daily` for the hours that `load_hourly` shows: their sum is shown there."""
-    shown = {
+    """Return the rows, by day, hour and queue, of the hours that are shown for received messages in `load_hourly`."""
+    visible = {
         (row["day"], row["hour"], row["queue"]) for row in hours if row["kind"] == "received" and not row["suppressed"]
     }
-    return [row for row in rows if (row["day"], row["hour"], row["queue"]) in shown]
+    return [row for row in rows if (row["day"], row["hour"], row["queue"]) in visible]
 
 
 def _person() -> Column:
@@ -352,6 +354,7 @@ TABLES: Final = (
         values={"messages": COUNT, "busiest_minute": COUNT},
         wholes=(),
         build=_minutes,
+        of_shown_hours=True,
     ),
     Table(
         name="unusual_daily",

@@ -31,44 +31,43 @@ def add(spark, connection, settings):
 
 
 @pytest.fixture
-def known(spark, settings):
+def read(spark, settings):
     """Return the rows of all tables, and how many days were made for them."""
 
-    def read(**options):
+    def rows_and_count(**options):
         totals = []
         lake = Lake.of(spark, settings)
         rows = state.rows(lake, FIRST, LAST, PERIOD, lambda _, total: totals.append(total), **options)
         return {name: sorted(of_table, key=repr) for name, of_table in rows.items()}, totals[0]
 
-    return read
+    return rows_and_count
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
-def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, known, seed):
+def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, read, seed):
     chance = random.Random(seed)
     there = set()
     for day in chance.sample(DAYS, len(DAYS)):
         days = {day, *chance.sample(sorted(there), min(1, len(there)))}
         add(*days)
         there |= days
-        assert known()[1] == len(days)
+        assert read()[1] == len(days)
     tidy.run(spark, settings, [])
-    assert known()[1] == 0, "files put together are no new events"
+    assert read()[1] == 0, "files put together are no new events"
     add(DAYS[1])
     retention = settings.retention.model_copy(update={"lake": kept_from(DAYS[1])})
-    kept = settings.model_copy(update={"retention": retention})
-    tidy.run(spark, kept, [])
-    rows, made = known()
-    assert made == 1
+    tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
+    rows, count = read()
+    assert count == 1
     assert {row["day"] for row in rows["funnel_daily"]} == set(DAYS[1:])
-    again, made = known(rebuild=True)
-    assert made == len(DAYS) - 1
+    again, count = read(rebuild=True)
+    assert count == len(DAYS) - 1
     assert rows == again
     assert rows["registrations_used"]
     assert sum(map(len, rows.values())) > 100
 
 
-def test_a_report_that_was_killed_continues(spark, settings, add, known, monkeypatch):
+def test_a_report_that_was_killed_continues(spark, settings, add, read, monkeypatch):
     add(*DAYS[:2])
     monkeypatch.setattr(state, "EVENTS_AT_ONCE", 1)
 
@@ -78,19 +77,20 @@ def test_a_report_that_was_killed_continues(spark, settings, add, known, monkeyp
 
     with pytest.raises(KeyboardInterrupt):
         report.run(spark, settings, FIRST, LAST, die)
-    rows, made = known()
-    assert made == 1
-    assert rows == known(rebuild=True)[0]
+    rows, count = read()
+    assert count == 1
+    assert rows == read(rebuild=True)[0]
 
 
-def test_a_file_that_was_taken_out_counts_no_more(spark, settings, add, known):
+def test_a_file_that_was_taken_out_counts_no_more(spark, settings, add, read):
     add(DAYS[0])
-    before, _ = known()
+    before, _ = read()
     lake = Lake.of(spark, settings)
     tidy.run(spark, settings, [lake.files("partition.kind = 'admitted'")[0].path])
-    assert known()[1] == 1
-    rows, _ = known()
+    assert read()[1] == 1
+    rows, _ = read()
     assert rows != before
-    assert rows == known(rebuild=True)[0]
+    assert rows == read(rebuild=True)[0]
     state.discard(lake, [DAYS[0]])
-    assert known()[1] == 1
+    assert lake.spark.table(state.ROWS).where("span = 'period'").count() == 0, "their devices may be others, too"
+    assert read()[1] == 1
