@@ -28,7 +28,7 @@ ADMITTED_REQUESTS: Final = "admitted_requests"
 DAYS_PER_PARTITION: Final = {LEDGER: 1, EVENTS: 1, ADMITTED_REQUESTS: 7}
 #: Tables with users' names whose rows are put in order when their day is over.
 SORTED: Final = ("registrations", "query_topics", "deliveries")
-#: The most rows to write anew in one transaction, which may be long ones.
+#: The rows of one transaction, which may be long ones. Those of one user are fewer.
 SORTED_ROWS: Final = 1000
 
 
@@ -171,7 +171,7 @@ def delete(connection: Connection, rule: RetentionRule) -> int:
 
 
 def sort(connection: Connection, table: str, start: bytes) -> bytes | None:
-    """Write the next rows of past days anew, at most `SORTED_ROWS`: in the order of their keys, with times in days.
+    """Write those of the next `SORTED_ROWS` rows anew that are of past days: in the order of keys, with times in days.
 
     After that neither the time nor the place of a row leads to an event. It waits for no row.
 

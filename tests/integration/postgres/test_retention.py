@@ -260,3 +260,33 @@ def test_a_rule_reads_only_what_it_deletes(connection, name):
     assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
     assert sum(node["Actual Rows"] for node in nodes if node["Node Type"] == "ModifyTable") == 0
     assert max(node["Actual Rows"] for node in nodes) == 5
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("query_topics", "(key_hash, prefixed, topic) SELECT sha256(number::text::bytea), false, '' FROM numbers"),
+        (
+            "registrations",
+            "(key_hash, installation_hash, version, request_digest, registered) "
+            "SELECT sha256(number::text::bytea), '', 1, '', false FROM numbers",
+        ),
+    ],
+)
+def test_a_step_reads_few_rows_however_many_were_written_today(connection, table, row):
+    connection.execute(f"WITH numbers AS (SELECT generate_series(1, 10000) AS number) INSERT INTO {table} {row}")
+    connection.execute("SET session_replication_role = replica")
+    past = "UPDATE {} SET written_on = written_on - 1 WHERE get_byte(key_hash, 1) = 7"
+    changed = connection.execute(past.format(table)).rowcount
+    connection.execute("RESET session_replication_role")
+    connection.execute(f"ANALYZE {table}")
+    start, steps = b"", 0
+    read = "SELECT pg_stat_get_xact_tuples_fetched(%s::regclass) + pg_stat_get_xact_tuples_returned(%s::regclass)"
+    while start is not None:
+        [before] = connection.execute(read, (table, table)).fetchone()
+        start = maintenance.sort(connection, table, start)
+        [after] = connection.execute(read, (table, table)).fetchone()
+        assert after - before < 5 * maintenance.SORTED_ROWS
+        steps += 1
+    left = connection.execute(f"SELECT count(*) FILTER (WHERE written_on IS NULL), count(*) FROM {table}").fetchone()
+    assert (left, steps) == ((changed, 10000), 10)

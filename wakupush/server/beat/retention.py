@@ -114,11 +114,9 @@ def _in_chunks(beat: Beat, delete: Callable[[Connection], int]) -> int:
 
 
 def _sort(beat: Beat, table: str) -> None:
-    """Put the rows of past days in order, as far as one run gets."""
+    """Put the rows of past days in order."""
     start: bytes | None = b""
-    for _ in range(MOST_CHUNKS):
-        if start is None:
-            break
+    while start is not None:
         with beat.pool.connection() as connection:
             start = maintenance.sort(connection, table, start)
 
