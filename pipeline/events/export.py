@@ -153,6 +153,7 @@ def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
         events.withColumn("day", F.to_date("time"))
         .withColumn("queue_wait_ms", F.expr(schema.milliseconds("queue_wait")))
         .withColumn("latency_ms", F.expr(schema.milliseconds("latency")))
+        .withColumn("age_ms", F.expr(schema.milliseconds("age")))
         .withColumn("attempt", F.col("attempt").cast("int"))
         .withColumn("batch_size", F.col("batch_size").cast("int"))
     )

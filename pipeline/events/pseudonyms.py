@@ -31,7 +31,7 @@ TO_THE_SECOND: Final = ("received", "foreign")
 #: Kinds whose latency is kept, for the report and `wakupush.pipeline.events.capacity`.
 TIMED: Final = ("answered", "delivered", "foreign")
 #: Columns that a user's events would have in common with events that have their second.
-OF_NOBODY: Final = ("trace", "worker", "batch_size")
+OF_NOBODY: Final = ("trace", "worker", "batch_size", "shard", "age_ms")
 _EPOCH: Final = date(1970, 1, 1)
 _BLOCK: Final = 64
 _KEYS: Final = StructType(

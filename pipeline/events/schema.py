@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 #: The schema version of the events in Postgres that `wakupush.pipeline.events.export` understands.
-EVENT_VERSION: Final = 4
+EVENT_VERSION: Final = 5
 
 EVENTS: Final = StructType(
     [
@@ -34,6 +34,10 @@ EVENTS: Final = StructType(
         StructField("queue_wait_ms", LongType()),
         StructField("latency_ms", LongType()),
         StructField("count", IntegerType()),
+        StructField("app", StringType()),
+        StructField("push_type", StringType()),
+        StructField("shard", IntegerType()),
+        StructField("age_ms", LongType()),
     ]
 )
 
@@ -55,6 +59,10 @@ MEANINGS: Final = {
     "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
     "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered and foreign.",
     "count": "How many messages, or notifications of a message, the event stands for; waits are the longest of them.",
+    "app": "The name of the app; empty if the server does not tell apps apart.",
+    "push_type": "message, mention, join_request or contact_request.",
+    "shard": "The shard that the message came from; only in received, and not of messages that are not for us.",
+    "age_ms": "Milliseconds between the sender's time and ingest seeing the message; only where there is a shard.",
 }
 
 

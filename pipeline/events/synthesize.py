@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
+from wakupush.model.notifications import NotificationType
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 
 #: The worker in made-up events, which distinguishes them from others.
@@ -35,6 +36,10 @@ _OUTAGE_MINUTES: Final = (10, 120)
 _MOST_ATTEMPTS: Final = 10
 _PERCENT: Final = 100
 _PLATFORMS: Final = ("ios", "android")
+#: Of eight messages one after the other.
+_PUSH_TYPES: Final = (*[NotificationType.MESSAGE] * 4, *NotificationType)
+_FIRST_SHARD: Final = 32
+_SHARDS: Final = 8
 #: Bits of a hash that make a number between 0 and 1.
 _BITS: Final = 52
 
@@ -98,8 +103,12 @@ def events(spark: SparkSession, plan: Plan) -> DataFrame:
         "kind",
         "queue",
         (F.col("queue_wait_ms") / 1000).cast("float").alias("queue_wait"),
+        F.when(_is_arrival(), _FIRST_SHARD + F.pmod("id", F.lit(_SHARDS))).cast("int").alias("shard"),
+        F.when(_is_arrival(), F.col("age_ms") / 1000).cast("float").alias("age"),
         (F.col("offset_ms") / 1000).cast("float").alias("latency"),
+        F.lit(None).cast("string").alias("app"),
         "platform",
+        "push_type",
         "failure",
         "reason",
         F.col("attempt").cast("smallint").alias("attempt"),
@@ -111,6 +120,10 @@ def events(spark: SparkSession, plan: Plan) -> DataFrame:
         _pseudonym("user").alias("key_pseudonym"),
         _pseudonym("device").alias("installation_pseudonym"),
     )
+
+
+def _is_arrival() -> Column:
+    return (F.col("kind") == "received") & (F.col("fate") != "foreign")
 
 
 def _pseudonym(column: str) -> Column:
@@ -157,6 +170,7 @@ def _messages(spark: SparkSession, plan: Plan) -> DataFrame:
             "trace_id", F.substring(F.sha2(F.concat(F.lit(f"{plan.seed} "), F.col("id").cast("string")), 256), 1, 16)
         )
         .withColumn("queue_wait_ms", F.floor(5 - 22 * F.log(1 - _chance(plan.seed, "wait", "id"))))
+        .withColumn("age_ms", F.round(120 - 180 * F.log(1 - _chance(plan.seed, "age", "id")), -2))
         .withColumn("batch_size", 1 + F.floor(6 * F.pow(_chance(plan.seed, "batch", "id"), F.lit(3))))
         .withColumn("member", F.floor(plan.users * _chance(plan.seed, "member", "id")))
     )
@@ -193,6 +207,9 @@ def _of_messages(messages: DataFrame) -> DataFrame:
         "queue",
         F.when(kind == "received", F.col("queue_wait_ms")).alias("queue_wait_ms"),
         F.when(about_device, platform).alias("platform"),
+        F.lit(None).cast("string").alias("push_type"),
+        "id",
+        "age_ms",
         F.when(kind.isin("foreign", "refused"), failure).alias("failure"),
         F.lit(None).cast("string").alias("reason"),
         F.lit(None).cast("int").alias("attempt"),
@@ -296,6 +313,8 @@ def _explode_attempts(notifications: DataFrame) -> DataFrame:
     steps = _STEPS
     for name in ("n", "1", "attempts"):
         steps = steps.replace(f"begun({name})", _ATTEMPT_OFFSET_MS.format(n=name))
+    kinds = [F.lit(kind.label) for kind in _PUSH_TYPES]
+    push_type = F.element_at(F.array(*kinds), (1 + F.pmod("id", F.lit(len(kinds)))).cast("int"))
     reason = F.when(
         F.col("step.kind") == "filtered", F.when(F.pmod("id", F.lit(3)) == 0, "disabled").otherwise("muted_chat")
     )
@@ -306,6 +325,9 @@ def _explode_attempts(notifications: DataFrame) -> DataFrame:
         F.lit(DISPATCH.name).alias("queue"),
         F.lit(None).cast("long").alias("queue_wait_ms"),
         F.when(~F.col("step.kind").isin("filtered", "refused"), F.col("platform")).alias("platform"),
+        F.when(~F.col("step.kind").isin("filtered", "refused"), push_type).alias("push_type"),
+        "id",
+        "age_ms",
         F.col("step.failure").alias("failure"),
         reason.alias("reason"),
         F.col("step.attempt").alias("attempt"),

@@ -36,8 +36,9 @@ def test_fields_of_a_queue_entry():
 
 def test_event_fields_and_kinds():
     assert FIELDS == (
-        "kind", "time", "worker", "trace_id", "count", "queue", "queue_wait", "latency", "app", "platform", "failure",
-        "reason", "attempt", "batch_size", "key_pseudonym", "installation_pseudonym",
+        "kind", "time", "worker", "trace_id", "count", "queue", "queue_wait", "shard", "age",
+        "latency", "app", "platform", "push_type", "failure", "reason", "attempt", "batch_size",
+        "key_pseudonym", "installation_pseudonym",
     )  # fmt: skip
     assert {kind.value for kind in EventKind} >= {
         "received", "foreign", "segment", "opened", "refused", "answered", "admitted", "filtered", "attempt",

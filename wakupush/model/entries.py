@@ -28,6 +28,17 @@ class Entry:
         """The name of this message in logs and events, the same from ingest to gorush."""
         return self.hash[:8].hex()
 
+    @property
+    def shard(self) -> int | None:
+        """The number of its shard, for events; None for a topic of another form."""
+        number = self.pubsub_topic.rpartition("/")[2]
+        return int(number) if number.isdecimal() else None
+
+    @property
+    def age(self) -> float | None:
+        """The seconds since its sender's time when ingest saw it, to a tenth; None for a message out of a Store."""
+        return round(self.seen - self.message.timestamp / 10**9, 1) if self.live else None
+
     def is_stale(self, claimed_for: float) -> bool:
         """Return whether it may be a copy of a message that was enqueued before.
 

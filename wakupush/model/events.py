@@ -11,11 +11,12 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
+from typing import Any, Final
 
 from wakupush.model.entries import Entry, Task
 from wakupush.model.failures import Failure
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 DAY_SECONDS = 86_400
 
 
@@ -79,12 +80,19 @@ class Event:
     #: Seconds between ingest seeing the message and a worker taking it; of several, the longest. Only in the event that
     #: stands for `received`.
     queue_wait: float | None = None
+    #: The shard that the message came from; only in the event that stands for `received`, and if it is for us.
+    shard: int | None = None
+    #: Seconds between the sender's time and ingest seeing the message, to a tenth; of several, the longest. Only where
+    #: there is a shard, and not for a message out of a Store.
+    age: float | None = None
     #: Seconds between ingest seeing the message and this event; of several, the longest.
     latency: float | None = None
     #: The name of the app; None if the server does not tell apps apart.
     app: str | None = None
     #: ios or android.
     platform: str | None = None
+    #: The label of a `wakupush.model.notifications.NotificationType`.
+    push_type: str | None = None
     #: The label of a `wakupush.model.failures.Failure`.
     failure: str | None = None
     #: Why a notification was filtered.
@@ -113,7 +121,8 @@ def period_of(time: float, days: int) -> int:
 #: The names of the fields, in the order of `Event`.
 FIELDS = tuple(field.name for field in fields(Event))
 #: The fields that are equal in events that are alike.
-_likeness = attrgetter(*(name for name in FIELDS if name not in {"count", "queue_wait", "latency"}))
+_LONGEST: Final = ("queue_wait", "age", "latency")
+_likeness = attrgetter(*(name for name in FIELDS if name not in {"count", *_LONGEST}))
 
 
 def merge_alike(events: Iterable[Event]) -> list[Event]:
@@ -125,12 +134,11 @@ def merge_alike(events: Iterable[Event]) -> list[Event]:
 
 
 def _merge(group: Sequence[Event]) -> Event:
-    return replace(
-        group[0],
-        count=sum(event.count for event in group),
-        queue_wait=max((event.queue_wait for event in group if event.queue_wait is not None), default=None),
-        latency=max((event.latency for event in group if event.latency is not None), default=None),
-    )
+    longest: dict[str, Any] = {
+        name: max((value for event in group if (value := getattr(event, name)) is not None), default=None)
+        for name in _LONGEST
+    }
+    return replace(group[0], count=sum(event.count for event in group), **longest)
 
 
 def message_event(
@@ -143,9 +151,10 @@ def message_event(
     reason: str | None = None,
     app: str | None = None,
     platform: str | None = None,
+    push_type: str | None = None,
     count: int = 1,
     queue_wait: float | None = None,
-    with_trace_id: bool = True,
+    is_foreign: bool = False,
     pseudonyms: tuple[bytes | None, bytes | None] = (None, None),
 ) -> Event:
     """Return an event of a message.
@@ -156,20 +165,24 @@ def message_event(
         reason: why a notification is kept back.
         count: how many notifications of the message it stands for.
         queue_wait: seconds, see `Task.queue_wait`, if the event also says that a worker received the message.
-        with_trace_id: False for a message that is not for us.
+        is_foreign: whether the message is not for us.
         pseudonyms: of the user and of the installation, 16 bytes each.
     """
+    is_arrival = queue_wait is not None and not is_foreign
     return Event(
         kind=kind,
         time=now,
         worker=task.worker,
-        trace_id=entry.trace_id if with_trace_id else None,
+        trace_id=None if is_foreign else entry.trace_id,
         count=count,
         queue=task.queue.name,
         queue_wait=queue_wait,
+        shard=entry.shard if is_arrival else None,
+        age=entry.age if is_arrival else None,
         latency=max(0.0, now - entry.seen),
         app=app,
         platform=platform,
+        push_type=push_type,
         failure=failure and failure.label,
         reason=reason,
         batch_size=task.size,
@@ -183,9 +196,9 @@ def message_opened(
 ) -> tuple[Event, Event]:
     """Return the events of a message that was received, and in which no readable message is; `kind` is what is.
 
-    No client asks for the outcome of a foreign message: without trace ids, all of a task are counted in one event.
+    No client asks for the outcome of a foreign message: without trace ids and shards, all of a task are one event.
     """
-    create = partial(message_event, task, entry, now=now, with_trace_id=kind is not EventKind.FOREIGN)
+    create = partial(message_event, task, entry, now=now, is_foreign=kind is EventKind.FOREIGN)
     return create(EventKind.RECEIVED, queue_wait=task.queue_wait(entry)), create(kind, failure=failure)
 
 

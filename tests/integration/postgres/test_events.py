@@ -11,7 +11,8 @@ from wakupush.postgres import (
 def test_events_come_back_as_they_were_written(connection):
     full = Event(
         kind=EventKind.FAILED, time=NOW.timestamp(), worker="w", trace_id="t\\\t\n", count=7, queue="dispatch",
-        queue_wait=0.5, latency=1.5, platform="ios", failure="rate_limited", reason=None, attempt=2, batch_size=50,
+        queue_wait=0.5, shard=32, age=0.5, latency=1.5, app="app", platform="ios",
+        push_type="message", failure="rate_limited", reason=None, attempt=2, batch_size=50,
         key_pseudonym=b"\x00\x01" * 8, installation_pseudonym=b"\xff" * 16,
     )  # fmt: skip
     events.add(
@@ -26,23 +27,27 @@ def test_events_come_back_as_they_were_written(connection):
 def test_history_has_a_row_for_each_event(connection):
     """Older events stand there as they are."""
     of_message, of_attempt = {"queue_wait": 0.5, "batch_size": 3}, {"batch_size": 3}
+    of_message |= {"shard": 32, "age": 0.5}
     whom = {"platform": "ios", "failure": "rate_limited", "reason": "disabled", "key_pseudonym": b"k" * 16}
+    whom |= {"push_type": "mention"}
     told = [
         Event(kind=kind, time=NOW.timestamp(), worker="w", trace_id="t", count=2, **whom, **each)
         for kind in set(EventKind) - {EventKind.OPENED}
         for each in ({}, of_attempt if kind in OUTCOMES else of_message)
     ]
     events.add(connection, told, IDENTITY)
-    history_of = "SELECT kind, queue_wait, count, num_nonnulls({}) FROM delivery_history ORDER BY id, step".format(
-        ", ".join(whom)
+    history_of = (
+        "SELECT kind, queue_wait, shard, age, count, num_nonnulls({}) FROM delivery_history ORDER BY id, step".format(
+            ", ".join(whom)
+        )
     )
     rows = connection.execute(history_of).fetchall()
     assert rows == [
         (
             kind,
-            event.queue_wait if kind is EventKind.RECEIVED else None,
+            *(getattr(event, name) if kind is EventKind.RECEIVED else None for name in ("queue_wait", "shard", "age")),
             2,
-            4 if kind in {event.kind, EventKind.ATTEMPT} else 0,
+            len(whom) if kind in {event.kind, EventKind.ATTEMPT} else 0,
         )
         for event in told
         for kind in history(event)

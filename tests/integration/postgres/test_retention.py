@@ -268,8 +268,8 @@ def test_a_rule_reads_only_what_it_deletes(connection, name):
         ("query_topics", "(key_hash, prefixed, topic) SELECT sha256(number::text::bytea), false, '' FROM numbers"),
         (
             "registrations",
-            "(key_hash, installation_hash, version, request_digest, registered) "
-            "SELECT sha256(number::text::bytea), '', 1, '', false FROM numbers",
+            """(key_hash, installation_hash, version, request_digest, registered)
+            SELECT sha256(number::text::bytea), '', 1, '', false FROM numbers""",
         ),
     ],
 )

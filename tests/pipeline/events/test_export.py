@@ -104,9 +104,9 @@ def test_the_role_of_exports_is_enough(spark, connection, dsn, make_settings):
 
 def test_events_of_a_newer_schema_are_not_taken_over(spark, connection, dsn, make_settings):
     happenings.write(connection, make(3))
-    connection.execute("UPDATE delivery_events SET schema_version = 5")
+    connection.execute("UPDATE delivery_events SET schema_version = 6")
     settings = make_settings(dsn)
-    with pytest.raises(PipelineError, match="schema version 5"):
+    with pytest.raises(PipelineError, match="schema version 6"):
         export.run(spark, settings, ignore)
     assert Lake.of(spark, settings).state().snapshot is None
 

@@ -15,8 +15,10 @@ OTHERS = {
     "worker": "v",
     "trace_id": None,
     "queue": "query",
+    "shard": 32,
     "app": "nightly",
     "platform": "ios",
+    "push_type": "mention",
     "failure": "not_registered",
     "reason": "disabled",
     "attempt": 1,
@@ -37,14 +39,14 @@ events = st.builds(
 
 
 def test_only_events_that_differ_in_waits_merge():
-    assert OTHERS.keys() == {*FIELDS} - {"count", "queue_wait", "latency"}
+    assert OTHERS.keys() == {*FIELDS} - {"count", "queue_wait", "age", "latency"}
     different = [REFUSED, *(replace(REFUSED, **{name: value}) for name, value in OTHERS.items())]
     assert merge_alike(different) == different
 
 
 def test_what_is_alike_is_one_with_the_longest_waits():
-    three = [REFUSED, replace(REFUSED, latency=9.0, count=4), replace(REFUSED, latency=None, queue_wait=1.0)]
-    assert merge_alike(three) == [replace(REFUSED, count=6, latency=9.0, queue_wait=1.0)]
+    three = [REFUSED, replace(REFUSED, latency=9.0, count=4), replace(REFUSED, latency=None, queue_wait=1.0, age=0.1)]
+    assert merge_alike(three) == [replace(REFUSED, count=6, latency=9.0, queue_wait=1.0, age=0.1)]
 
 
 @given(st.lists(events))

@@ -60,6 +60,7 @@ def delivery_event(
         latency=max(0.0, now - delivery.seen),
         app=delivery.app or None,
         platform=delivery.platform.label,
+        push_type=delivery.notification_type.label,
         failure=failure and failure.label,
         attempt=delivery.attempt,
         batch_size=batch_size,

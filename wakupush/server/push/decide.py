@@ -200,6 +200,7 @@ def _decide_item(
         context.now,
         app=app or None,
         platform=target.platform.label,
+        push_type=delivery.notification_type.label,
         pseudonyms=context.identity.pseudonyms(address.installation, context.period),
     )
     return _Item(None, None, delivery.delivery_key, Admission(delivery, target, admitted))

@@ -1,7 +1,5 @@
 """Deciding on messages that are not for us, not readable, a part of one, or deferred."""
 
-from dataclasses import replace
-
 import pytest
 
 from support.deciding import ALICE, NOW, context, entry, failures, kinds, messages
@@ -43,12 +41,10 @@ def decide_one(content, queue=DISPATCH, **fields):
 def test_an_unread_message_is_silent(queue, content, kind):
     task = context(queue).task
     failure = content if isinstance(content, Failure) else None
-    events = (
-        replace(message_event(task, entry(1), EventKind.RECEIVED, NOW), queue_wait=2.0),
-        message_event(task, entry(1), kind, NOW, failure=failure),
-    )
-    if kind is EventKind.FOREIGN:
-        events = tuple(replace(event, trace_id=None) for event in events)
+    is_foreign = kind is EventKind.FOREIGN
+    received = message_event(task, entry(1), EventKind.RECEIVED, NOW, queue_wait=2.0, is_foreign=is_foreign)
+    assert (received.trace_id, received.shard) == ((None, None) if is_foreign else (entry(1).trace_id, entry(1).shard))
+    events = received, message_event(task, entry(1), kind, NOW, failure=failure, is_foreign=is_foreign)
     waiting_part = content if isinstance(content, Part) else None
     assert decide_one(content, queue) == Outcome(entry=entry(1), events=events, waiting_part=waiting_part)
 

@@ -127,7 +127,13 @@ def test_an_admitted_item_becomes_a_delivery(device, platform):
     )
     pseudonyms = IDENTITY.pseudonyms(named, period=0)
     event = message_event(
-        context(DISPATCH).task, entry(1), EventKind.ADMITTED, NOW, platform=platform.label, pseudonyms=pseudonyms
+        context(DISPATCH).task,
+        entry(1),
+        EventKind.ADMITTED,
+        NOW,
+        platform=platform.label,
+        push_type="join_request",
+        pseudonyms=pseudonyms,
     )
     assert admission == Admission(delivery, target(platform), event)
     assert UUID(admission.delivery.task_id).version == 4

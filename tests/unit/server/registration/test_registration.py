@@ -194,6 +194,7 @@ def test_events_say_when_where_and_of_whom():
             latency=3.0,
             platform="ios",
             queue_wait=2.0,
+            shard=32,
             batch_size=2,
             key_pseudonym=user,
             installation_pseudonym=device,
