@@ -18,8 +18,8 @@ from wakupush.runtime.settings import PostgresSettings, SettingsError
 FETCH_ROWS: Final = 10_000
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 _COLUMNS: Final = (
-    "time, kind, queue, queue_wait, shard, age, latency, app, platform, push_type, failure, reason, attempt, batch_size,"
-    " worker, trace_id, key_pseudonym, installation_pseudonym, count"
+    "time, kind, queue, queue_wait, shard, age, latency, app, platform, push_type, failure, reason, attempt,"
+    " batch_size, worker, trace_id, key_pseudonym, installation_pseudonym, count"
 )
 
 

@@ -6,6 +6,8 @@ chart writes that of its release in place of `ANY_NAMESPACE`, and leaves out ale
 
 from dataclasses import dataclass
 
+from wakupush.model.objectives import ANSWER_SECONDS, BUDGET, DELIVERY_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class Alert:
@@ -74,21 +76,22 @@ SLOW = (("3d", "6h", 1.0),)
 #: Of an objective in 6 hours: below, one bad event would be a large share.
 LEAST_EVENTS = 100
 
+_UNTIL = 'sum by (%%(labels)s) (%%(function)s(wakupush_%s_seconds_bucket{le="%d.0"}[%%(window)s]))'
 _ANSWERS = "sum by (%(labels)s) (%(function)s(wakupush_answer_seconds_count[%(window)s]))"
 _DELIVERIES = "sum by (%(labels)s) (%(function)s(wakupush_delivery_seconds_count[%(window)s]))"
 ANSWERS_LATE = Objective(
     "answers_late",
     "namespace",
-    f'({_ANSWERS} - sum by (%(labels)s) (%(function)s(wakupush_answer_seconds_bucket{{le="3.0"}}[%(window)s])))',
+    f"({_ANSWERS} - {_UNTIL % ('answer', ANSWER_SECONDS)})",
     _ANSWERS,
-    0.01,
+    BUDGET,
 )
 DELIVERIES_LATE = Objective(
     "deliveries_late",
     "namespace, app, platform",
-    f'({_DELIVERIES} - sum by (%(labels)s) (%(function)s(wakupush_delivery_seconds_bucket{{le="10.0"}}[%(window)s])))',
+    f"({_DELIVERIES} - {_UNTIL % ('delivery', DELIVERY_SECONDS)})",
     _DELIVERIES,
-    0.01,
+    BUDGET,
 )
 DELIVERIES_LOST = Objective(
     "deliveries_lost",
@@ -96,7 +99,7 @@ DELIVERIES_LOST = Objective(
     'sum by (%(labels)s) (%(function)s(wakupush_events_total{kind=~"dead_letter|expired", platform!=""}[%(window)s]))',
     "sum by (%(labels)s) (%(function)s("
     'wakupush_events_total{kind=~"delivered|dead_letter|expired", platform!=""}[%(window)s]))',
-    0.01,
+    BUDGET,
 )
 OBJECTIVES = (ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST)
 

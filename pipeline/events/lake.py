@@ -91,22 +91,18 @@ class Lake:
         return cls(catalog.session(spark, settings))
 
     def prepare(self) -> None:
-        """Create the table, or add missing columns."""
+        """Create the table of events."""
         columns = {
             field.name: f"{field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
             for field in schema.EVENTS.fields
         }
         self.create(EVENTS, columns, "day, kind", "Delivery events, with pseudonyms of a period")
-        there = self.spark.table(EVENTS).columns
-        for field in schema.EVENTS.fields:
-            if field.name not in there:
-                self.spark.sql(f"ALTER TABLE {EVENTS} ADD COLUMN `{field.name}` {field.dataType.simpleString()}")
         if self.table().sortOrder().isUnsorted():
             # In the order of users: the rows' own order would reveal their times.
             self.spark.sql(f"ALTER TABLE {EVENTS} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day, kind, user")
 
     def create(self, table: str, columns: Mapping[str, str], partitions: str, comment: str) -> None:
-        """Create a table unless it exists.
+        """Create a table unless it exists; add missing columns to one that does.
 
         Args:
             columns: with their types in Spark's SQL.
@@ -117,6 +113,9 @@ class Lake:
             f"CREATE TABLE IF NOT EXISTS {table} ({_definitions(columns)}) USING iceberg PARTITIONED BY ({partitions})"
             f" COMMENT '{comment}' TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')"
         )
+        there = self.spark.table(table).columns
+        if missing := {name: kind for name, kind in columns.items() if name not in there}:
+            self.spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({_definitions(missing)})")
 
     def exists(self) -> bool:
         """Return whether the table exists."""

@@ -1,68 +1,96 @@
-"""The report as one page, without scripts, fonts or pictures from elsewhere, so that it can be mailed and kept."""
+"""The report as one page, without scripts, fonts or pictures from elsewhere, so that it can be mailed and kept.
 
-from collections.abc import Callable, Iterable, Mapping
+It goes from the verdict to the details: were the objectives met, what changed, then each table.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 from html import escape
 from pathlib import Path
 from typing import Final
 
+from wakupush.model.objectives import BUDGET
+from wakupush.pipeline.events import findings
+from wakupush.pipeline.events.findings import Objective, Outage, Total, percent
 from wakupush.pipeline.events.lake import days_between
-from wakupush.pipeline.events.plots import NOTHING, bars, durations, heat_map, lines, number
-from wakupush.pipeline.events.tables import Row
+from wakupush.pipeline.events.plots import NOTHING, Band, bars, duration, durations, heat_map, lines, number, table
+from wakupush.pipeline.events.tables import LATER_ATTEMPTS, NO_SHARD, Row
 
-#: The stages from message to delivery, in order, with their names on the page.
-_STAGES: Final = {
-    "received": "messages received",
+#: The stages of a message and of a notification, in order, with their names on the page.
+_MESSAGES: Final = {
+    "received": "received",
     "foreign": "not for us",
     "opened": "opened",
-    "refused": "refused",
-    "admitted": "notifications admitted",
-    "filtered": "kept back as wished",
+    "refused": "refused, or items of it",
+    "answered": "answered",
+}
+_NOTIFICATIONS: Final = {
+    "admitted": "admitted",
     "delivered_at_once": "delivered at once",
     "delivered_by_retry": "won by a retry",
     "unknown": "outcome unknown",
     "dead_letter": "dead letters",
     "expired": "expired",
+    "filtered": "kept back as wished",
 }
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _HOURS: Final = tuple(f"{hour:02}" for hour in range(24))
 _MOST_ROWS: Final = 15
+_PERCENT: Final = 100
 
 _FOOTER: Final = (
-    "Rows about too few people have no values, and neither have the smallest rows beside them. Sums here leave"
-    " them out; a dash is what is too few to tell."
+    "Rows about fewer than {k} people have no values, and neither have the smallest rows beside them. Sums leave them"
+    " out and then say \N{LEFT DOUBLE QUOTATION MARK}at least\N{RIGHT DOUBLE QUOTATION MARK}; a dash is what is too few"
+    " to tell."
+)
+_INTERNAL: Final = (
+    "Internal: this report has every row, also those about a single person. Keep it where the events themselves may"
+    " lie."
 )
 
 _STYLE: Final = """
-:root{--ink:#1d2733;--soft:#66758a;--line:#e3e8ef;--card:#fff;--page:#f4f6fa;
---c1:#3b6fe0;--c2:#e0803b;--c3:#2aa67d;--c4:#a95bd0;--c5:#c9b02a;--c6:#d24d6b}
-@media(prefers-color-scheme:dark){:root{--ink:#e6ebf2;--soft:#93a1b5;--line:#2c3644;--card:#1a212b;--page:#11161d;
+:root{--ink:#1d2733;--soft:#566477;--line:#dfe5ec;--card:#fff;--page:#f4f6fa;--good:#1b7f5c;--bad:#b3243f;
+--band:#f6c9cf;--on:#fff;--c1:#2b5fd0;--c2:#b85c14;--c3:#147a58;--c4:#8a3bb5;--c5:#7d6a00;--c6:#b3243f}
+@media(prefers-color-scheme:dark){:root{--ink:#e6ebf2;--soft:#a3b0c2;--line:#2c3644;--card:#1a212b;--page:#11161d;
+--good:#5fd6ab;--bad:#ff8fa7;--band:#5a2833;--on:#10151c;
 --c1:#7ba2ff;--c2:#ffae70;--c3:#5fd6ab;--c4:#d196f2;--c5:#e6d25c;--c6:#ff8fa7}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
 main{max-width:960px;margin:0 auto;padding:32px 20px 60px}
-h1{font-size:26px;margin:0}h2{font-size:17px;margin:0 0 2px}
+h1{font-size:26px;margin:0}h2{font-size:17px;margin:0 0 2px}h3{font-size:14px;margin:16px 0 4px}
 p{margin:4px 0 12px;color:var(--soft)}
+.verdict{font-size:17px;color:var(--ink);border-left:5px solid var(--good);padding:2px 0 2px 14px;margin:14px 0 4px}
+.verdict.missed{border-color:var(--bad)}.internal{color:var(--bad);font-weight:600}
 section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:20px 22px;margin-top:18px}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:14px;margin-top:20px}
 .fact{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 18px}
-.fact b{display:block;font-size:24px;font-variant-numeric:tabular-nums}.fact span{color:var(--soft);font-size:13px}
+.fact b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.fact span{color:var(--soft);font-size:13px}
+.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:0 26px}
 svg{width:100%;height:auto;display:block}
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg .label,svg .value{fill:var(--ink);font-size:13px}
-.bar,.cell{fill:var(--c1)}.grid{stroke:var(--line)}
+svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg .label,svg .value,svg .name{fill:var(--ink);font-size:13px}
+svg .in{font-size:10px}svg .in.light{fill:var(--on)}svg .in.dark{fill:var(--ink)}
+.bar,.cell{fill:var(--c1)}.grid{stroke:var(--line)}.band{fill:var(--band)}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}
-.line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2)}.line.c3{stroke:var(--c3)}
-.line.c4{stroke:var(--c4)}.line.c5{stroke:var(--c5)}.line.c6{stroke:var(--c6)}
-.dot.c1,i.c1{fill:var(--c1);background:var(--c1)}.dot.c2,i.c2{fill:var(--c2);background:var(--c2)}
-.dot.c3,i.c3{fill:var(--c3);background:var(--c3)}.dot.c4,i.c4{fill:var(--c4);background:var(--c4)}
-.dot.c5,i.c5{fill:var(--c5);background:var(--c5)}.dot.c6,i.c6{fill:var(--c6);background:var(--c6)}
-.legend{margin:6px 0 0}.legend span{margin-right:18px}
-.legend i{display:inline-block;width:10px;height:10px;border-radius:50%;margin-right:6px}
+.line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2);stroke-dasharray:7 4}.line.c3{stroke:var(--c3);stroke-dasharray:2 3}
+.line.c4{stroke:var(--c4);stroke-dasharray:10 3 2 3}.line.c5{stroke:var(--c5);stroke-dasharray:5 2}
+.line.c6{stroke:var(--c6);stroke-dasharray:1 5}
+.dot.c1{fill:var(--c1)}.dot.c2{fill:var(--c2)}.dot.c3{fill:var(--c3)}
+.dot.c4{fill:var(--c4)}.dot.c5{fill:var(--c5)}.dot.c6{fill:var(--c6)}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:5px 10px 5px 0;text-align:right;border-bottom:1px solid var(--line)}
-th{color:var(--soft);font-weight:500}td:first-child,th:first-child{text-align:left}
-.warn{border-color:var(--c6)}footer{color:var(--soft);font-size:13px;margin-top:24px}
+thead th{color:var(--soft);font-weight:500}tbody th{font-weight:400}
+td:first-child,th:first-child{text-align:left}
+summary{cursor:pointer;color:var(--soft);font-size:13px;margin-top:6px}
+summary:focus-visible{outline:2px solid var(--c1)}
+details table{font-size:12px}
+footer{color:var(--soft);font-size:13px;margin-top:24px}
+@media(max-width:600px){main{padding:20px 10px 40px}section{padding:14px 12px;overflow-x:auto}
+section svg{min-width:620px}
+.two{grid-template-columns:1fr}}
+@media print{:root{--page:#fff}main{max-width:none;padding:0}section,.fact{break-inside:avoid;border-radius:0}
+details{display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
 
 
@@ -76,39 +104,61 @@ class WrittenReport:
     rows: Mapping[str, list[Row]]
     #: The page.
     page: Path
+    #: The least number of people that a row with values is about; 1 in an internal report, which has all rows.
+    smallest_cell: int
 
     @property
-    def events(self) -> int | None:
+    def events(self) -> Total:
         """Return how many events the funnel shows: the number of all would reveal those that it hides."""
-        return _sum(self.rows["funnel_daily"], "events")
+        return Total.of(self.rows["funnel_daily"], "events")
 
 
 def render(report: WrittenReport) -> str:
     """Return the page of a report, HTML."""
     days = days_between(report.first, report.last)
+    outages = findings.outages(report.rows)
+    objectives = findings.objectives(report.rows)
+    is_internal = report.smallest_cell == 1
     parts = [
         f"<h1>Push notifications, {report.first} to {report.last}</h1>",
-        f"<p>{number(report.events)} delivery events. Days and hours are UTC.</p>",
-        _facts(report),
-        _section("From message to delivery", "Events of each stage, all days.", bars(_funnel(report))),
-        _section("Day by day", "Notifications admitted and delivered, a day.", _daily(report, days)),
+        f'<p class="internal">{_INTERNAL}</p>' if is_internal else "",
+        _verdict(objectives, outages),
+        f"<p>{report.events} delivery events. Days and hours are UTC.</p>",
+        _facts(report, days),
+        _section("Changes", "The last seven days and the seven before.", _changes(report)),
+        _section("Objectives", f"The budget is the {_PERCENT * BUDGET:g} % that may be bad.", _objectives(objectives)),
+        _section("Outages", "Hours in which a fifth of a platform's attempts failed.", _outages(outages)),
+        _section("From message to delivery", "Events of each stage, all days.", _funnels(report)),
+        _section("Day by day", "Notifications, a day; outages are marked.", _daily(report, days, outages)),
         _section(
-            "How long a delivery takes", "From ingest seeing the message to gorush taking it.", _delivery(report, days)
+            "How long a delivery takes",
+            "From ingest seeing the message to gorush taking the notification; outages are marked.",
+            _deliveries(report, days, outages),
         ),
         _section(
             "How long messages wait in a queue",
             "p99 by queue.",
-            lines(_days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), durations),
+            lines("p99 of the wait", _days(days), _latencies(report, days, "queue_wait", "p99_ms", "queue"), durations),
         ),
+        _section("How old messages are when they arrive", "From the sender to ingest, by shard.", _arrivals(report)),
+        _section("Apps and types of push", "Notifications, all days.", _pushes(report)),
         _section("What retries won", "Deliveries that went through on each attempt.", _retries(report)),
-        _section("What fails", "Failures by class, all days and platforms.", _failures(report)),
+        _section("What fails", "Failures by class and attempt, all days and platforms.", _failures(report)),
+        _section("What is refused", "Messages and notifications a day, by reason and hour.", _refusals(report, days)),
         _section("Load by hour of the week", "Messages a day in each hour, all queues.", _week(report)),
-        _section("Device tokens", "Devices that registered, left, or whose token died.", _tokens(report, days)),
+        _section(
+            "Devices", "Devices that registered, left, were notified, or whose token died.", _tokens(report, days)
+        ),
+        _section(
+            "How long devices stay",
+            "Of the devices that registered in the first week of a period of pseudonyms: those still active in a week.",
+            _survival(report),
+        ),
         _section("Registrations that nobody writes to", "In each period of pseudonyms.", _usage(report)),
         _section(
             "Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)
         ),
-        f"<footer>{_FOOTER}</footer>",
+        f"<footer>{_INTERNAL if is_internal else _FOOTER.format(k=report.smallest_cell)}</footer>",
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -118,129 +168,305 @@ def render(report: WrittenReport) -> str:
 
 
 def _section(title: str, text: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{content}</section>"
+    return f"<section><h2>{escape(title)}</h2><p>{escape(text)}</p>{content or '<p>None.</p>'}</section>"
 
 
-def _sum(rows: Iterable[Row], name: str) -> int | None:
-    numbers = [row[name] for row in rows if row[name] is not None]
-    return sum(numbers) if numbers else None
+def _verdict(objectives: Iterable[Objective], outages: list[Outage]) -> str:
+    """Return the one sentence that a hurried reader needs."""
+    objectives = list(objectives)
+    missed = [objective for objective in objectives if objective.is_missed]
+    unknown = [objective for objective in objectives if objective.share is None]
+    if missed:
+        shares = ", ".join(f"{objective.text} ({percent(objective.share or 0.0)})" for objective in missed)
+        text = f"Missed: {shares}."
+    elif unknown:
+        text = "No objective was missed; too few events to tell of " + ", ".join(each.text for each in unknown) + "."
+    else:
+        text = "All objectives were met."
+    if outages:
+        longest = max(outages, key=lambda outage: outage.end - outage.begin)
+        count = "1 outage" if len(outages) == 1 else f"{len(outages)} outages"
+        text += f" {count} of a platform, the longest {longest.platform} for {_length(longest)}."
+    return f'<p class="verdict{" missed" if missed else ""}">{escape(text)}</p>'
 
 
-def _funnel(report: WrittenReport) -> dict[str, int | None]:
-    rows = report.rows["funnel_daily"]
-    stages = {row["stage"] for row in rows}
-    return {
-        label: _sum((row for row in rows if row["stage"] == stage), "events")
-        for stage, label in _STAGES.items()
-        if stage in stages
-    }
+def _length(outage: Outage) -> str:
+    return duration(1000 * (outage.end - outage.begin).total_seconds())
 
 
-def _facts(report: WrittenReport) -> str:
-    funnel = _funnel(report)
-    admissions = funnel.get(_STAGES["admitted"])
-    retry_deliveries = funnel.get(_STAGES["delivered_by_retry"])
-    deliveries = (funnel.get(_STAGES["delivered_at_once"]) or 0) + (retry_deliveries or 0)
-    share = f"{100 * deliveries / admissions:.2f} %" if admissions else NOTHING
+def _facts(report: WrittenReport, days: list[date]) -> str:
+    admissions = findings.stage(report.rows, "admitted")
+    deliveries = findings.deliveries(report.rows)
+    cost = findings.cost_per_thousand(report.rows)
+    active = Total.of((row for row in report.rows["tokens_daily"] if row["kind"] == "notified"), "devices")
     facts = {
-        "notifications admitted": number(admissions),
-        "delivered": share,
-        "won by retries": number(retry_deliveries),
-        "dead letters": number(funnel.get(_STAGES["dead_letter"])),
+        "notifications admitted": str(admissions),
+        "delivered": percent(min(1.0, deliveries.shown / admissions.shown)) if admissions.shown else NOTHING,
+        "won by retries": str(findings.stage(report.rows, "delivered_by_retry")),
+        "dead letters and expired": str(findings.stage(report.rows, "dead_letter", "expired")),
+        "devices notified a day": str(Total(round(active.shown / len(days)), active.is_partial)),
+        "CPU of workers per 1,000 deliveries, by planned costs": NOTHING if cost is None else f"{cost:.2f} s",
     }
+    cards = (f'<div class="fact"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in facts.items())
+    return f'<div class="facts">{"".join(cards)}</div>'
+
+
+def _changes(report: WrittenReport) -> str:
+    body = [
+        (
+            change.name,
+            NOTHING if change.before is None else change.text(change.before),
+            NOTHING if change.after is None else change.text(change.after),
+            NOTHING if change.factor is None else f"{_PERCENT * (change.factor - 1):+.1f} %",
+        )
+        for change in findings.changes(report.rows, report.first, report.last)
+    ]
+    return table(("", "before", "last week", "change"), body) if body else "<p>A report of two weeks has them.</p>"
+
+
+def _objectives(objectives: Iterable[Objective]) -> str:
+    body = [
+        (
+            objective.text,
+            f"{_PERCENT * (1 - BUDGET):g} %",
+            NOTHING if objective.share is None else percent(objective.share),
+            NOTHING if objective.budget_used is None else f"{_PERCENT * objective.budget_used:.0f} %",
+            NOTHING if objective.share is None else "missed" if objective.is_missed else "met",
+        )
+        for objective in objectives
+    ]
+    return table(("objective", "aim", "reached", "budget used", ""), body)
+
+
+def _outages(outages: list[Outage]) -> str:
+    body = [
+        (
+            outage.platform,
+            f"{outage.begin:%Y-%m-%d %H:%M}",
+            f"{outage.end:%Y-%m-%d %H:%M}",
+            f"up to {_length(outage)}",
+            number(outage.failures),
+        )
+        for outage in outages
+    ]
+    return table(("platform", "began", "over by", "time to recover", "failed attempts"), body) if body else ""
+
+
+def _funnels(report: WrittenReport) -> str:
     return (
-        '<div class="facts">'
-        + "".join(f'<div class="fact"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in facts.items())
+        '<div class="two">'
+        + "".join(
+            f"<div><h3>{title}</h3>{bars(title, _funnel(report, stages))}</div>"
+            for title, stages in (("Messages", _MESSAGES), ("Notifications", _NOTIFICATIONS))
+        )
         + "</div>"
     )
 
 
-def _by_day(days: list[date], rows: Iterable[Row], value: str, matches: Callable[[Row], bool]) -> list[float | None]:
+def _funnel(report: WrittenReport, stages: Mapping[str, str]) -> dict[str, float | None]:
+    present = {row["stage"] for row in report.rows["funnel_daily"]}
+    totals = {label: findings.stage(report.rows, name) for name, label in stages.items() if name in present}
+    return {label: total.shown or None for label, total in totals.items()}
+
+
+def _by_day(days: list[date], rows: Iterable[Row], value: str) -> list[float | None]:
     """Return a value for each day: 0 if there is no row, None if the value is hidden."""
     rows_of: dict[date, list[Row]] = {}
     for row in rows:
-        if matches(row):
-            rows_of.setdefault(row["day"], []).append(row)
-    return [_sum(rows_of[day], value) if day in rows_of else 0 for day in days]
+        rows_of.setdefault(row["day"], []).append(row)
+    totals = [Total.of(rows_of.get(day, []), value) for day in days]
+    return [None if total.is_partial and not total.shown else total.shown for total in totals]
 
 
 def _days(days: list[date]) -> list[str]:
     return [f"{day:%d %b}" for day in days]
 
 
-def _daily(report: WrittenReport, days: list[date]) -> str:
-    rows = report.rows["funnel_daily"]
-    stages = ("admitted", "delivered_at_once", "delivered_by_retry")
+def _bands(outages: Iterable[Outage], days: list[date]) -> list[Band]:
+    """Return the outages as places on an axis whose points are days; a point is the middle of its day."""
+    begin = datetime.combine(days[0], time(12), UTC)
+    most = len(days) - 1
+
+    def place(moment: datetime) -> float:
+        return min(max(0.0, (moment - begin) / timedelta(days=1)), most)
+
+    return [
+        Band(place(each.begin), place(each.end), f"{each.platform}: {each.begin:%d %b %H:%M} to {each.end:%d %b %H:%M}")
+        for each in outages
+    ]
+
+
+def _daily(report: WrittenReport, days: list[date], outages: list[Outage]) -> str:
+    names = ("admitted", "delivered_at_once", "delivered_by_retry")
     series = {
-        _STAGES[stage]: _by_day(days, rows, "events", lambda row, stage=stage: row["stage"] == stage)  # type: ignore[misc]
-        for stage in stages
+        _NOTIFICATIONS[stage]: _by_day(
+            days, (row for row in report.rows["funnel_daily"] if row["stage"] == stage), "events"
+        )
+        for stage in names
     }
-    return lines(_days(days), series)
+    return lines("Notifications a day", _days(days), series, bands=_bands(outages, days))
 
 
 def _latencies(
     report: WrittenReport, days: list[date], what: str, value: str, key: str
 ) -> dict[str, list[float | None]]:
-    rows = [row for row in report.rows["latency_daily"] if row["what"] == what]
     latencies: dict[str, dict[date, float | None]] = {}
-    for row in rows:
-        latencies.setdefault(row[key], {})[row["day"]] = row[value]
+    for row in report.rows["latency_daily"]:
+        if row["what"] == what:
+            latencies.setdefault(row[key], {})[row["day"]] = row[value]
     return {name: [values.get(day) for day in days] for name, values in sorted(latencies.items())}
 
 
-def _delivery(report: WrittenReport, days: list[date]) -> str:
-    series = {
-        f"{platform} {value.removesuffix('_ms')}": points
-        for value in ("p50_ms", "p95_ms", "p99_ms")
-        for platform, points in _latencies(report, days, "delivery", value, "platform").items()
-    }
-    return lines(_days(days), dict(sorted(series.items())), durations)
+def _deliveries(report: WrittenReport, days: list[date], outages: list[Outage]) -> str:
+    """Return a plot for each platform, of its percentiles."""
+    values = ("p50_ms", "p95_ms", "p99_ms")
+    of_platforms: dict[str, dict[str, list[float | None]]] = {}
+    for value in values:
+        for platform, points in _latencies(report, days, "delivery", value, "platform").items():
+            of_platforms.setdefault(platform, {})[value.removesuffix("_ms")] = points
+    return "".join(
+        f"<h3>{escape(platform)}</h3>"
+        + lines(
+            f"Time of deliveries, {platform}",
+            _days(days),
+            series,
+            durations,
+            _bands((outage for outage in outages if outage.platform == platform), days),
+        )
+        for platform, series in of_platforms.items()
+    )
+
+
+def _arrivals(report: WrittenReport) -> str:
+    """Return the messages of each shard, and the worst and the usual day of its percentiles."""
+    rows_of: dict[int, list[Row]] = {}
+    for row in report.rows["arrivals_daily"]:
+        rows_of.setdefault(row["shard"], []).append(row)
+    body = []
+    for shard, rows in sorted(rows_of.items()):
+        shown = [row for row in rows if not row["suppressed"]]
+        middle = [
+            sorted(row[name] for row in shown)[len(shown) // 2] if shown else None for name in ("p50_ms", "p99_ms")
+        ]
+        worst = max((row["p99_ms"] for row in shown), default=None)
+        times = (NOTHING if value is None else duration(value) for value in (*middle, worst))
+        body.append(("other" if shard == NO_SHARD else str(shard), str(Total.of(rows, "events")), *times))
+    head = ("shard", "messages", "p50 of the middle day", "p99 of the middle day", "p99 of the worst day")
+    return table(head, body) if body else ""
+
+
+def _pushes(report: WrittenReport) -> str:
+    rows_of: dict[tuple[str, str], list[Row]] = {}
+    for row in report.rows["pushes_daily"]:
+        rows_of.setdefault((row["app"], row["push_type"]), []).append(row)
+    body = []
+    for (app, push_type), rows in sorted(rows_of.items()):
+        admitted, delivered = (
+            Total.of((row for row in rows if row["kind"] == kind), "events") for kind in ("admitted", "delivered")
+        )
+        is_known = admitted.shown and not admitted.is_partial and not delivered.is_partial
+        share = percent(min(1.0, delivered.shown / admitted.shown)) if is_known else NOTHING
+        body.append((app or "any app", push_type.replace("_", " ") or "unknown", str(admitted), str(delivered), share))
+    return table(("app", "type", "admitted", "delivered", "share"), body) if body else ""
 
 
 def _retries(report: WrittenReport) -> str:
     rows = report.rows["retries_daily"]
-    attempts = sorted({row["attempt"] for row in rows})
     body = []
-    for attempt in attempts:
-        attempt_count, went = (
-            _sum((row for row in rows if (row["attempt"], row["kind"]) == (attempt, kind)), "events")
+    for attempt in sorted({row["attempt"] for row in rows}):
+        tried, won = (
+            Total.of((row for row in rows if (row["attempt"], row["kind"]) == (attempt, kind)), "events")
             for kind in ("attempt", "delivered")
         )
-        share = f"{100 * went / attempt_count:.1f} %" if attempt_count and went is not None else NOTHING
-        body.append((str(attempt), number(attempt_count), number(went), share))
-    return _table(("attempt", "tried", "delivered", "share"), body)
+        share = f"{_PERCENT * won.shown / tried.shown:.1f} %" if tried.shown and won.shown else NOTHING
+        body.append((str(attempt), str(tried), str(won), share))
+    return table(("attempt", "tried", "delivered", "share"), body) if body else ""
 
 
 def _failures(report: WrittenReport) -> str:
-    counts: dict[str, int | None] = {}
+    attempts = (0, *range(1, LATER_ATTEMPTS + 1))
+    rows_of: dict[str, list[Row]] = {}
     for row in report.rows["failures_daily"]:
         if row["kind"] in {"failed", "refused", "unknown", "foreign"}:
-            counts.setdefault(row["failure"], None)
-            if row["events"] is not None:
-                counts[row["failure"]] = (counts[row["failure"]] or 0) + row["events"]
-    ranking = sorted(counts.items(), key=lambda entry: -(entry[1] or 0))[:_MOST_ROWS]
-    return bars(dict(ranking)) if ranking else "<p>Nothing.</p>"
+            rows_of.setdefault(row["failure"], []).append(row)
+    ranking = sorted(rows_of.items(), key=lambda entry: -Total.of(entry[1], "events").shown)[:_MOST_ROWS]
+    body = [
+        (
+            failure.replace("_", " "),
+            *(_cell([row for row in rows if row["attempt"] == attempt]) for attempt in attempts),
+            str(Total.of(rows, "events")),
+        )
+        for failure, rows in ranking
+    ]
+    head = ("failure", "before an attempt", "first attempt", "second", "later", "all")
+    return table(head, body) if body else ""
+
+
+def _cell(rows: list[Row]) -> str:
+    return str(Total.of(rows, "events")) if rows else ""
+
+
+def _refusals(report: WrittenReport, days: list[date]) -> str:
+    cells: dict[tuple[str, int], list[Row]] = {}
+    for row in report.rows["refusals_hourly"]:
+        cells.setdefault((row["failure"], row["hour"]), []).append(row)
+    totals = {place: Total.of(rows, "events") for place, rows in cells.items()}
+    names = sorted(
+        {failure for failure, _ in totals},
+        key=lambda name: -sum(total.shown for (failure, _), total in totals.items() if failure == name),
+    )[:_MOST_ROWS]
+    values = {
+        (names.index(failure), hour): None if total.is_partial and not total.shown else total.shown / len(days)
+        for (failure, hour), total in totals.items()
+        if failure in names
+    }
+    labels = [name.replace("_", " ") for name in names]
+    return heat_map("Refused, a day, by reason and hour", labels, _HOURS, values) if names else ""
 
 
 def _week(report: WrittenReport) -> str:
-    rows = (row for row in report.rows["load_hourly"] if row["kind"] == "received")
-    cells: dict[tuple[int, int], float | None] = dict.fromkeys((row["day"].weekday(), row["hour"]) for row in rows)
-    messages: dict[tuple[int, int], dict[date, int]] = {}
+    messages: dict[tuple[int, int], dict[date, Total]] = {}
     for row in report.rows["load_minutes_daily"]:
         of_days = messages.setdefault((row["day"].weekday(), row["hour"]), {})
-        of_days[row["day"]] = of_days.get(row["day"], 0) + row["messages"]
-    cells |= {place: sum(of_days.values()) / len(of_days) for place, of_days in messages.items()}
-    return heat_map(_WEEKDAYS, _HOURS, cells)
+        of_days[row["day"]] = of_days.get(row["day"], Total(0)) + Total.of([row], "messages")
+    cells = {place: _mean(of_days.values()) for place, of_days in messages.items()}
+    return heat_map("Messages a day, by weekday and hour", _WEEKDAYS, _HOURS, cells)
+
+
+def _mean(totals: Iterable[Total]) -> float | None:
+    """Return the mean of days that show something; None if none does."""
+    shown = [total.shown for total in totals if total.shown or not total.is_partial]
+    return sum(shown) / len(shown) if shown else None
 
 
 def _tokens(report: WrittenReport, days: list[date]) -> str:
-    rows = report.rows["tokens_daily"]
-    names = {"registered": "registered", "unregistered": "unregistered", "token_died": "token died"}
+    names = {
+        "registered": "registered",
+        "notified": "notified",
+        "unregistered": "unregistered",
+        "token_died": "token died",
+    }
     series = {
-        label: _by_day(days, rows, "devices", lambda row, kind=kind: row["kind"] == kind)  # type: ignore[misc]
+        label: _by_day(days, (row for row in report.rows["tokens_daily"] if row["kind"] == kind), "devices")
         for kind, label in names.items()
     }
-    return lines(_days(days), series)
+    return lines("Devices a day", _days(days), series)
+
+
+def _survival(report: WrittenReport) -> str:
+    """Return the share of devices that were active in each week or later; rows that are hidden count nowhere."""
+    of_periods: dict[tuple[date, str], dict[int, int]] = {}
+    for row in report.rows["devices_kept"]:
+        of_periods.setdefault((row["period"], row["platform"]), {})[row["week"]] = row["devices"] or 0
+    last = max((week for weeks in of_periods.values() for week in weeks), default=0)
+    body = []
+    for (period, platform), weeks in of_periods.items():
+        whole = sum(weeks.values())
+        left = [sum(count for week, count in weeks.items() if week >= least) for least in range(1, last + 1)]
+        shares = (f"{_PERCENT * count / whole:.0f} %" if whole else NOTHING for count in left)
+        body.append((f"{period} {platform}", number(whole or None), *shares))
+    head = ("period from", "devices", *(f"week {week + 1}" for week in range(1, last + 1)))
+    return table(head, body) if body else ""
 
 
 def _usage(report: WrittenReport) -> str:
@@ -248,23 +474,19 @@ def _usage(report: WrittenReport) -> str:
     for row in report.rows["registrations_used"]:
         shares.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]
     body = [(name, number(uses.get("notified", 0)), number(uses.get("unused", 0))) for name, uses in shares.items()]
-    return _table(("from", "notified", "unused"), body)
+    return table(("period from", "notified", "unused"), body) if body else ""
 
 
 def _unusual(report: WrittenReport) -> str:
     rows = sorted(report.rows["unusual_daily"], key=lambda row: -row["events"])[:_MOST_ROWS]
-    if not rows:
-        return "<p>None.</p>"
     names = {"admitted": "notifications", "queried": "queries"}
     body = [
-        (f"{row['day']} {row['pseudonym'][:12]}…", names[row["kind"]], number(row["events"]), number(row["mean"]))
+        (
+            f"{row['day']} {row['pseudonym'][:12]}\N{HORIZONTAL ELLIPSIS}",
+            names[row["kind"]],
+            number(row["events"]),
+            number(row["mean"]),
+        )
         for row in rows
     ]
-    return _table(("day and pseudonym", "what", "events", "mean of the day"), body)
-
-
-def _table(head: tuple[str, ...], body: Iterable[tuple[str, ...]]) -> str:
-    def line(tag: str, cells: tuple[str, ...]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    return f"<table>{line('th', head)}{''.join(line('td', row) for row in body)}</table>"
+    return table(("day and pseudonym", "what", "events", "mean of the day"), body) if body else ""

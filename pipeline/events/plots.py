@@ -1,7 +1,11 @@
-"""Plots as SVG text: bars, lines, a heat map. They contain only numbers, and names, which are escaped here."""
+"""Plots as SVG text: bars, lines, a heat map. They contain only numbers, and names, which are escaped here.
+
+Each says what it shows to a screen reader, and has its numbers as a table that folds out. Lines differ by dashes and by
+the names at their ends, too: on paper, and for whoever sees no colours.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -11,11 +15,16 @@ WIDTH: Final = 860
 NOTHING: Final = "\N{EN DASH}"
 _HEIGHT: Final = 240
 _MARGIN: Final = 64
-_RIGHT: Final = 24
+_RIGHT: Final = 150
+_LABEL_HEIGHT: Final = 15
 _BOTTOM: Final = 28
 _TOP: Final = 14
 _TICKS: Final = 4
 _THOUSAND: Final = 1000
+_TOO_FEW: Final = "too few to tell"
+#: The opacity of a cell from which on its number is light.
+_LIGHT_FROM: Final = 0.55
+_DURATION_TICKS: Final = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 360_000_000)
 _UNITS: Final = ((3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -28,23 +37,33 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def bars(values: Mapping[str, float | None]) -> str:
+def short(value: float | None) -> str:
+    """Return a number in few characters."""
+    if value is None:
+        return NOTHING
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}" if value < 999 * size else f"{value / size:.0f}{unit}"
+    return f"{value:.0f}" if value >= 1 or value == 0 else f"{value:.1g}"
+
+
+def bars(title: str, values: Mapping[str, float | None]) -> str:
     """Return one horizontal bar for each name; a name without a value has its row without a bar."""
     top = max([value for value in values.values() if value is not None], default=0) or 1
-    step, margin = 26, 170
-    height = step * len(values) + 6
+    step, margin = 26, 190
     parts = []
     for index, (name, value) in enumerate(values.items()):
         y = index * step + 4
         width = 0 if value is None else max(1.0, (WIDTH - margin - 110) * value / top)
-        label = "too few to tell" if value is None else number(value)
+        label = _TOO_FEW if value is None else number(value)
         parts.append(
             f'<text class="label" x="{margin - 10}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
             f'<rect class="bar" x="{margin}" y="{y}" width="{width:.1f}" height="18" rx="3">'
             f"<title>{escape(name)}: {label}</title></rect>"
             f'<text class="value" x="{margin + width + 8:.1f}" y="{y + 14}">{label}</text>'
         )
-    return _svg(height, "".join(parts))
+    told = ", ".join(f"{name}: {_TOO_FEW if value is None else number(value)}" for name, value in values.items())
+    return _svg(step * len(values) + 6, f"{title}. {told}", "".join(parts))
 
 
 def duration(milliseconds: float) -> str:
@@ -77,77 +96,147 @@ def counts(values: list[float]) -> Scale:
 def durations(values: list[float]) -> Scale:
     """Return an axis by powers of ten from 1 ms, so that an outage of hours does not hide milliseconds."""
     decades = max(1, math.ceil(math.log10(max([*values, 1.0]))))
-    ticks = tuple(10.0**power for power in range(decades + 1))
-    return Scale(ticks[-1], ticks, lambda value: math.log10(max(1.0, value)) / decades, duration)
+    top = 10.0**decades
+    ticks = tuple(tick for tick in _DURATION_TICKS if tick <= top)
+    return Scale(top, ticks, lambda value: math.log10(max(1.0, value)) / decades, duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Part of an axis of points that is marked."""
+
+    #: Places between points: 0 is the first one.
+    begin: float
+    end: float
+    title: str
 
 
 def lines(
+    title: str,
     names: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
     scale: Callable[[list[float]], Scale] = counts,
+    bands: Sequence[Band] = (),
 ) -> str:
     """Return one line for each series over the same points; where a value is missing the line has a gap.
 
     Args:
+        title: what the lines show.
         series: the values of each, one for each point.
         scale: makes the axis of all values.
+        bands: what is marked behind the lines.
     """
     axis = scale([value for values in series.values() for value in values if value is not None])
     inner = _HEIGHT - _TOP - _BOTTOM
     step = (WIDTH - _MARGIN - _RIGHT) / max(1, len(names) - 1)
 
-    def x(index: int) -> float:
-        return _MARGIN + step * index if len(names) > 1 else (WIDTH + _MARGIN) / 2
+    def x(place: float) -> float:
+        return _MARGIN + step * place if len(names) > 1 else (WIDTH + _MARGIN - _RIGHT) / 2
 
     def y(value: float) -> float:
         return _TOP + inner * (1 - axis.place(value))
 
-    parts = [_grid(axis, y)]
+    parts = [_band(band, x, inner) for band in bands] + [_grid(axis, y)]
     every = max(1, -(-len(names) // 10))
     parts += [
         f'<text class="tick" x="{x(index):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{escape(name)}</text>'
         for index, name in enumerate(names)
         if index % every == 0
     ]
-    for colour, (title, values) in enumerate(series.items(), start=1):
+    ends: list[tuple[float, int, str]] = []
+    for number_, (name, values) in enumerate(series.items(), start=1):
         points = [(index, value) for index, value in enumerate(values) if value is not None]
         path = "".join(
             f"{'L' if place and points[place - 1][0] == index - 1 else 'M'}{x(index):.1f} {y(value):.1f}"
             for place, (index, value) in enumerate(points)
         )
-        parts.append(f'<path class="line c{colour}" d="{path}"/>')
+        parts.append(f'<path class="line c{number_}" d="{path}"/>')
         parts += [
-            f'<circle class="dot c{colour}" cx="{x(index):.1f}" cy="{y(value):.1f}" r="3">'
-            f"<title>{escape(title)}, {escape(names[index])}: {axis.name(value)}</title></circle>"
+            f'<circle class="dot c{number_}" cx="{x(index):.1f}" cy="{y(value):.1f}" r="2.5">'
+            f"<title>{escape(name)}, {escape(names[index])}: {axis.name(value)}</title></circle>"
             for index, value in points
         ]
-    return _svg(_HEIGHT, "".join(parts)) + _legend(list(series))
+        if points:
+            ends.append((y(points[-1][1]), number_, name))
+    parts += _line_names(ends)
+    svg = _svg(_HEIGHT, f"{title}: {', '.join(series)}, from {names[0]} to {names[-1]}", "".join(parts))
+    head = ("", *series)
+    body = [
+        (name, *(NOTHING if values[index] is None else axis.name(values[index] or 0) for values in series.values()))
+        for index, name in enumerate(names)
+    ]
+    return svg + _numbers(head, body)
 
 
-def heat_map(rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[int, int], float | None]) -> str:
-    """Return a field for each row and column, darker where there is more."""
+def _band(band: Band, x: Callable[[float], float], height: float) -> str:
+    begin = x(band.begin)
+    width = max(3.0, x(band.end) - begin)
+    return (
+        f'<rect class="band" x="{begin:.1f}" y="{_TOP}" width="{width:.1f}" height="{height}">'
+        f"<title>{escape(band.title)}</title></rect>"
+    )
+
+
+def _line_names(ends: list[tuple[float, int, str]]) -> list[str]:
+    """Return the name of each line at its end, below each other where lines end close together."""
+    texts = []
+    free = 0.0
+    for y, number_, name in sorted(ends):
+        place = max(y + 4, free)
+        free = place + _LABEL_HEIGHT
+        left = WIDTH - _RIGHT + 8
+        texts.append(
+            f'<path class="line c{number_}" d="M{left} {place - 4:.1f}h22"/>'
+            f'<text class="name" x="{left + 28}" y="{place:.1f}">{escape(name)}</text>'
+        )
+    return texts
+
+
+def heat_map(
+    title: str, rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[int, int], float | None]
+) -> str:
+    """Return a field for each row and column with its number, darker where there is more."""
     top = max([value for value in values.values() if value is not None], default=0) or 1
-    margin, side = 90, (WIDTH - 90) / len(columns)
-    tall = 26
+    margin = 170
+    side, tall = (WIDTH - margin) / len(columns), 26
     parts = [
         f'<text class="tick" x="{margin + side * (index + 0.5):.1f}" y="12" text-anchor="middle">{escape(name)}</text>'
         for index, name in enumerate(columns)
     ]
     for row, name in enumerate(rows):
-        top_edge = 20 + row * tall
-        parts.append(
-            f'<text class="label" x="{margin - 10}" y="{top_edge + 17}" text-anchor="end">{escape(name)}</text>'
-        )
+        upper = 20 + row * tall
+        parts.append(f'<text class="label" x="{margin - 10}" y="{upper + 17}" text-anchor="end">{escape(name)}</text>')
         for column, hour in enumerate(columns):
             value = values.get((row, column), 0)
             opacity = 0.04 if value is None else 0.06 + 0.94 * value / top
-            label = "too few to tell" if value is None else number(value)
+            label = _TOO_FEW if value is None else number(value)
+            shade = "light" if opacity >= _LIGHT_FROM else "dark"
             parts.append(
-                f'<rect class="cell" x="{margin + side * column:.1f}" y="{top_edge}" width="{side - 2:.1f}"'
+                f'<rect class="cell" x="{margin + side * column:.1f}" y="{upper}" width="{side - 2:.1f}"'
                 f' height="{tall - 2}" rx="3" fill-opacity="{opacity:.2f}">'
                 f"<title>{escape(name)} {escape(hour)}: {label}</title></rect>"
+                f'<text class="in {shade}" x="{margin + side * (column + 0.5) - 1:.1f}" y="{upper + 16}"'
+                f' text-anchor="middle">{short(value)}</text>'
             )
-    return _svg(24 + tall * len(rows), "".join(parts))
+    body = [
+        (name, *(number(values.get((row, column), 0)) for column in range(len(columns))))
+        for row, name in enumerate(rows)
+    ]
+    return _svg(24 + tall * len(rows), title, "".join(parts)) + _numbers(("", *columns), body)
+
+
+def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Return a table; each row begins with its name."""
+    names = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
+        for row in body
+    )
+    return f'<div class="wide"><table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _numbers(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    return f"<details><summary>Numbers</summary>{table(head, body)}</details>"
 
 
 def _grid(axis: Scale, y: Callable[[float], float]) -> str:
@@ -168,10 +257,10 @@ def _nice(value: float) -> float:
     return next(size * step for step in (1, 2, 4, 5, 8, 10) if size * step >= value)
 
 
-def _legend(names: list[str]) -> str:
-    keys = "".join(f'<span><i class="c{index}"></i>{escape(name)}</span>' for index, name in enumerate(names, start=1))
-    return f'<p class="legend">{keys}</p>'
+def _svg(height: float, told: str, content: str) -> str:
+    """Return a drawing.
 
-
-def _svg(height: float, content: str) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img">{content}</svg>'
+    Args:
+        told: what it shows, for those who do not see it.
+    """
+    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(told)}">{content}</svg>'

@@ -1,5 +1,7 @@
 """``wakupush pipeline report``: writes the tables of some days beside the lake, in Postgres, and as a page."""
 
+import csv
+import io
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,7 +22,7 @@ from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.pipeline.events.lake import Lake, of_days
 from wakupush.pipeline.events.page import WrittenReport, render
 from wakupush.pipeline.events.pseudonyms import keep_from, whole_periods
-from wakupush.pipeline.events.tables import TABLES, Row, Table, anonymous, of_shown_hours
+from wakupush.pipeline.events.tables import TABLES, Row, Table, anonymous
 from wakupush.runtime.connections.postgres import KEEPALIVES
 from wakupush.runtime.settings import Settings
 
@@ -29,6 +31,8 @@ SCHEMA: Final = "wakupush_reports"
 _SPARK_TYPES: Final = {"text": "string", "integer": "int", "double precision": "double"}
 #: Tables that are written at the same time: most of a write is planning and commits.
 _WRITERS: Final = 3
+#: Beside the page: each table as CSV.
+TABLES_FOLDER: Final = "tables"
 #: Pattern of the names of reports' folders, FIRST_LAST.
 _FOLDERS: Final = "????-??-??_????-??-??"
 
@@ -63,7 +67,13 @@ def run(
     with lake.naming_damage(of_days(*whole_periods(first, last, days))):
         all_rows = state.rows(lake, first, last, days, progress, rebuild=rebuild)
     rows = visible_rows(all_rows, settings.pipeline.smallest_cell)
-    report = WrittenReport(first=first, last=last, rows=rows, page=_folder(settings, first, last) / "report.html")
+    report = WrittenReport(
+        first=first,
+        last=last,
+        rows=rows,
+        page=_folder(settings, first, last) / "report.html",
+        smallest_cell=settings.pipeline.smallest_cell,
+    )
     kept_from = keep_from(settings.retention.lake)
     _write_tables(lake, report, kept_from)
     _write_page(report)
@@ -77,10 +87,8 @@ def visible_rows(rows: Mapping[str, list[Row]], smallest_cell: int) -> dict[str,
     """Return the rows of every table as they may be shown, in the order of their keys."""
     rows_of: dict[str, list[Row]] = {}
     for table in TABLES:
-        of_table = rows[table.name]
-        if table.of_shown_hours:
-            of_table = of_shown_hours(of_table, rows_of["load_hourly"])
-        rows_of[table.name] = sorted(anonymous(of_table, table, smallest_cell), key=itemgetter(*table.keys))
+        of_table = anonymous(rows[table.name], table, smallest_cell, rows_of)
+        rows_of[table.name] = sorted(of_table, key=itemgetter(*table.keys))
     return rows_of
 
 
@@ -116,14 +124,29 @@ def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
 
 
 def _write_page(report: WrittenReport) -> None:
-    """Write the page, in place of an earlier one of the same days."""
-    partial = report.page.with_name(f".{report.page.name}-{uuid.uuid4().hex[:8]}")
+    """Write the page, and beside it each table as CSV, in place of earlier ones of the same days."""
+    folder = report.page.parent
     try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(render(report))
-        partial.rename(report.page)
+        (folder / TABLES_FOLDER).mkdir(parents=True, exist_ok=True)
+        for table in TABLES:
+            _write_file(folder / TABLES_FOLDER / f"{table.name}.csv", _csv(table, report.rows[table.name]))
+        _write_file(report.page, render(report))
     except OSError as error:
         raise PipelineError(f"{report.page} cannot be written: {error.strerror}") from None
+
+
+def _write_file(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def _csv(table: Table, rows: list[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(columns(table)), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def _forget_pages(folder: Path, before: date) -> None:
@@ -150,9 +173,37 @@ def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:
         ) from None
 
 
+def _add_missing(connection: psycopg.Connection, table: Table) -> None:
+    """Add columns to a table of an earlier version; in its rows new keys are empty, or 0."""
+    there = {
+        name
+        for (name,) in connection.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            [SCHEMA, table.name],
+        )
+    }
+    missing = [column for column in columns(table) if column not in there] if there else []
+    name = sql.Identifier(SCHEMA, table.name)
+    for column in missing:
+        kind = columns(table)[column]
+        empty = (
+            sql.SQL("NOT NULL DEFAULT {}").format("" if kind == "text" else 0) if column in table.keys else sql.SQL("")
+        )
+        connection.execute(
+            sql.SQL("ALTER TABLE {} ADD COLUMN {} {} {}").format(name, sql.Identifier(column), sql.SQL(kind), empty)
+        )
+    if table.keys.keys() & set(missing):
+        keys = sql.SQL(", ").join(map(sql.Identifier, table.keys))
+        key = sql.Identifier(f"{table.name}_pkey")
+        connection.execute(
+            sql.SQL("ALTER TABLE {0} DROP CONSTRAINT {1}, ADD PRIMARY KEY ({2})").format(name, key, keys)
+        )
+
+
 def _replace(connection: psycopg.Connection, table: Table, report: WrittenReport, kept_from: date) -> None:
     types = columns(table)
     name = sql.Identifier(SCHEMA, table.name)
+    _add_missing(connection, table)
     definitions = (sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(types[column])) for column in types)
     connection.execute(
         sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(

@@ -62,7 +62,7 @@ MEANINGS: Final = {
     "app": "The name of the app; empty if the server does not tell apps apart.",
     "push_type": "message, mention, join_request or contact_request.",
     "shard": "The shard that the message came from; only in received, and not of messages that are not for us.",
-    "age_ms": "Milliseconds between the sender's time and ingest seeing the message; only where there is a shard.",
+    "age_ms": "Milliseconds between the time of the sender and ingest seeing the message; only where there is a shard.",
 }
 
 

@@ -6,12 +6,14 @@ are about, or of messages if the events name no user. `anonymous` removes the va
 and of rows that would reveal these values.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
+
+from wakupush.model.objectives import ANSWER_SECONDS, DELIVERY_SECONDS
 
 Row = dict[str, Any]
 
@@ -20,6 +22,34 @@ UNUSUAL_EVENTS: Final = 100
 UNUSUAL_TIMES: Final = 20
 #: Rows of a day in the table of unusual ones at most.
 UNUSUAL_ROWS: Final = 20
+#: The number that stands for the third attempt and all later ones in `failures_daily`.
+LATER_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coarser:
+    """A table of which each row is the sum of rows here: those that agree with it on some columns."""
+
+    table: str
+    columns: tuple[str, ...]
+    #: Of which of its rows that is so: those that have these values.
+    of: Mapping[str, object] = field(default_factory=dict)
+
+    def hides(self, tables: Mapping[str, list[Row]]) -> Callable[[Row], bool]:
+        """Return which rows are hidden, because they add up to one that is hidden there.
+
+        Args:
+            tables: the rows of tables, after `anonymous`.
+        """
+        hidden = {
+            self._place(row)
+            for row in tables[self.table]
+            if row["suppressed"] and all(row[name] == value for name, value in self.of.items())
+        }
+        return lambda row: self._place(row) in hidden
+
+    def _place(self, row: Row) -> tuple[object, ...]:
+        return tuple(min(row[name], LATER_ATTEMPTS) if name == "attempt" else row[name] for name in self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +66,8 @@ class Table:
     #: Sets of columns, keys or others: rows that agree on a set add up to a number that another table shows.
     wholes: tuple[tuple[str, ...], ...]
     build: Callable[[DataFrame, int], DataFrame]
-    #: Whether to show only the hours that `load_hourly` shows, because their sum is shown there.
-    of_shown_hours: bool = False
+    #: Tables whose hidden rows the rows of this one would reveal.
+    coarser: tuple[Coarser, ...] = ()
     #: False if the rows are pseudonyms themselves.
     anonymous: bool = True
 
@@ -47,7 +77,7 @@ class Table:
         return "day" if "day" in self.keys else "period"
 
 
-def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
+def anonymous(rows: list[Row], table: Table, k: int, before: Mapping[str, list[Row]]) -> list[Row]:
     """Remove the values of rows about fewer than k people, and of other rows that would reveal them.
 
     Another table shows the sum of some rows, a whole. This sum less the rows that are shown reveals the sum of the
@@ -56,6 +86,7 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
 
     Args:
         k: the least number of people that a shown row is about.
+        before: the rows of the tables before this one, as they are shown.
 
     Returns:
         The rows in the order of `people`, with `suppressed`.
@@ -63,9 +94,10 @@ def anonymous(rows: list[Row], table: Table, k: int) -> list[Row]:
     if not table.anonymous:
         return [row | {"suppressed": False} for row in rows]
     rows = sorted(rows, key=lambda row: (row["people"], *(row[name] for name in table.keys)))
+    hides = [coarser.hides(before) for coarser in table.coarser]
     few = {number for number, row in enumerate(rows) if row["people"] < k}
     wholes = [whole for keys in table.wholes for whole in _agreeing(rows, keys)]
-    hidden_rows = set(few)
+    hidden_rows = few | {number for number, row in enumerate(rows) if any(is_hidden(row) for is_hidden in hides)}
     while revealing := {
         min(whole - hidden_rows) for whole in wholes if whole - hidden_rows and _is_revealing(whole & hidden_rows, few)
     }:
@@ -88,14 +120,6 @@ def _agreeing(rows: list[Row], keys: tuple[str, ...]) -> list[set[int]]:
 def _is_revealing(hidden_rows: set[int], few: set[int]) -> bool:
     """Return whether the sum of a whole's hidden rows would reveal one row, or few people."""
     return len(hidden_rows) == 1 or (bool(hidden_rows) and hidden_rows <= few)
-
-
-def of_shown_hours(rows: list[Row], hours: list[Row]) -> list[Row]:
-    """Return the rows, by day, hour and queue, of the hours that are shown for received messages in `load_hourly`."""
-    visible = {
-        (row["day"], row["hour"], row["queue"]) for row in hours if row["kind"] == "received" and not row["suppressed"]
-    }
-    return [row for row in rows if (row["day"], row["hour"], row["queue"]) in visible]
 
 
 def _person() -> Column:
@@ -128,16 +152,33 @@ def _funnel(events: DataFrame, _: int) -> DataFrame:
 
 
 def _hourly(events: DataFrame, _: int) -> DataFrame:
-    return events.withColumn("hour", F.hour("time")).groupBy("day", "hour", "queue", "kind").agg(*_counts())
+    hour = F.hour("time").alias("hour")
+    return events.groupBy("day", hour, "queue", "kind", "platform").agg(*_counts())
 
 
-#: Percentiles that `latency_daily` has.
+def _objectives(events: DataFrame, _: int) -> DataFrame:
+    limit = F.when(_kind("answered"), 1000 * ANSWER_SECONDS).otherwise(1000 * DELIVERY_SECONDS)
+    good = F.sum(F.when(F.col("latency_ms") <= limit, F.col("count")).otherwise(0))
+    what = F.when(_kind("answered"), "answer").otherwise("delivery").alias("what")
+    return (
+        events.where(_kind("answered", "delivered") & F.col("latency_ms").isNotNull())
+        .groupBy("day", what)
+        .agg(F.floor(1000 * good / F.sum("count")).cast("long").alias("good_permille"), _people())
+    )
+
+
+def _pushes(events: DataFrame, _: int) -> DataFrame:
+    return events.where(_kind("admitted", "delivered")).groupBy("day", "kind", "app", "push_type").agg(*_counts())
+
+
+_WEEK: Final = 7
+#: The number of a shard in the place of none.
+NO_SHARD: Final = -1
+#: Percentiles of a table of times.
 _PERCENTILES: Final = (50, 95, 99)
 
 
 def _latency(events: DataFrame, _: int) -> DataFrame:
-    """Count messages by value first: percentiles of so many groups would need memory for each person's values."""
-    keys = ("day", "what", "queue", "platform")
     what = (
         F.when(_kind("received"), "queue_wait").when(_kind("answered"), "answer").when(_kind("delivered"), "delivery")
     )
@@ -145,10 +186,21 @@ def _latency(events: DataFrame, _: int) -> DataFrame:
         events.where(_kind("received", "answered", "delivered"))
         .withColumn("what", what)
         .withColumn("value", F.when(_kind("received"), F.col("queue_wait_ms")).otherwise(F.col("latency_ms")))
-        .where("value IS NOT NULL")
-        # Rows are joined by these below.
-        .fillna("", ["queue", "platform"])
     )
+    return _percentiles(values, "day", "what", "queue", "platform")
+
+
+def _arrivals(events: DataFrame, _: int) -> DataFrame:
+    return _percentiles(events.withColumn("value", F.col("age_ms")).fillna(NO_SHARD, ["shard"]), "day", "shard")
+
+
+def _percentiles(frame: DataFrame, *keys: str) -> DataFrame:
+    """Return the percentiles of the column ``value``, where it is known.
+
+    Messages are counted by value first: percentiles of so many groups would need memory for each person's values.
+    """
+    # Rows are joined by these below.
+    values = frame.where("value IS NOT NULL").fillna("")
     of_key = Window.partitionBy(*keys)
     least = [
         F.min(F.when(100 * F.col("until") >= share * F.col("events"), F.col("value"))).alias(f"p{share}_ms")
@@ -176,7 +228,18 @@ def _retries(events: DataFrame, _: int) -> DataFrame:
 
 
 def _failures(events: DataFrame, _: int) -> DataFrame:
-    return events.where("failure IS NOT NULL").groupBy("day", "kind", "failure", "platform").agg(*_counts())
+    # `least` leaves nulls out.
+    attempt = F.when(F.col("attempt").isNull(), 0).otherwise(F.least("attempt", F.lit(LATER_ATTEMPTS)))
+    return (
+        events.where("failure IS NOT NULL")
+        .groupBy("day", "kind", "failure", "platform", attempt.alias("attempt"))
+        .agg(*_counts())
+    )
+
+
+def _refusals(events: DataFrame, _: int) -> DataFrame:
+    hour = F.hour("time").alias("hour")
+    return events.where(_kind("refused") & F.col("failure").isNotNull()).groupBy("day", hour, "failure").agg(*_counts())
 
 
 def _filter_reasons(events: DataFrame, _: int) -> DataFrame:
@@ -185,8 +248,8 @@ def _filter_reasons(events: DataFrame, _: int) -> DataFrame:
 
 def _tokens(events: DataFrame, _: int) -> DataFrame:
     return (
-        events.where(_kind("registered", "unregistered", "token_died") & F.col("installation").isNotNull())
-        .groupBy("day", "platform", "kind")
+        events.where(_kind("registered", "unregistered", "token_died", "admitted") & F.col("installation").isNotNull())
+        .groupBy("day", "platform", F.when(_kind("admitted"), "notified").otherwise(F.col("kind")).alias("kind"))
         .agg(F.count_distinct("installation").alias("devices"), F.count_distinct(_person()).alias("people"))
     )
 
@@ -243,6 +306,24 @@ def _usage(devices: DataFrame, days: int) -> DataFrame:
     )
 
 
+def _kept(devices: DataFrame, days: int) -> DataFrame:
+    week = F.floor(F.datediff("day", "period") / _WEEK).cast("int")
+    return (
+        devices.where("registered OR notified")
+        .withColumn("period", _period(days))
+        .withColumn("week", week)
+        .groupBy("period", "platform", "installation")
+        .agg(
+            F.min(F.when(F.col("registered"), F.col("week"))).alias("began"),
+            F.max("week").alias("week"),
+            F.any_value("person").alias("person"),
+        )
+        .where("began = 0")
+        .groupBy("period", "platform", "week")
+        .agg(F.count("*").alias("devices"), F.count_distinct("person").alias("people"))
+    )
+
+
 def _minutes(events: DataFrame, _: int) -> DataFrame:
     minutes = (
         events.where(_kind("received"))
@@ -283,12 +364,38 @@ TABLES: Final = (
         build=_funnel,
     ),
     Table(
-        name="load_hourly",
-        meaning="Events by hour, queue and kind.",
-        keys={"day": "date", "hour": "integer", "queue": "text", "kind": "text"},
+        name="objectives_daily",
+        meaning=f"Of a thousand answers how many took at most {ANSWER_SECONDS} s (answer), of a thousand deliveries how"
+        f" many at most {DELIVERY_SECONDS} s (delivery), since ingest saw the message.",
+        keys={"day": "date", "what": "text"},
+        values={"good_permille": COUNT},
+        wholes=(),
+        build=_objectives,
+    ),
+    Table(
+        name="pushes_daily",
+        meaning="Notifications admitted and delivered, by app and type.",
+        keys={"day": "date", "kind": "text", "app": "text", "push_type": "text"},
         values={"events": COUNT},
-        wholes=(("day", "kind"), ("day", "queue", "kind")),
+        wholes=(("day", "kind"),),
+        build=_pushes,
+    ),
+    Table(
+        name="load_hourly",
+        meaning="Events by hour, queue, kind and platform.",
+        keys={"day": "date", "hour": "integer", "queue": "text", "kind": "text", "platform": "text"},
+        values={"events": COUNT},
+        wholes=(("day", "kind"), ("day", "queue", "kind"), ("day", "kind", "platform")),
         build=_hourly,
+    ),
+    Table(
+        name="arrivals_daily",
+        meaning="Milliseconds from the sender's time to ingest seeing the message, by shard; without messages that are"
+        " not for us, and those out of a Store.",
+        keys={"day": "date", "shard": "integer"},
+        values=dict.fromkeys(("events", "p50_ms", "p95_ms", "p99_ms"), COUNT),
+        wholes=(("day",),),
+        build=_arrivals,
     ),
     Table(
         name="latency_daily",
@@ -309,11 +416,24 @@ TABLES: Final = (
     ),
     Table(
         name="failures_daily",
-        meaning="Failures by class.",
-        keys={"day": "date", "kind": "text", "failure": "text", "platform": "text"},
+        meaning=f"Failures by class and attempt: 0 for none, {LATER_ATTEMPTS} for the third and all later ones.",
+        keys={"day": "date", "kind": "text", "failure": "text", "platform": "text", "attempt": "integer"},
         values={"events": COUNT},
-        wholes=(("day", "kind"), ("day", "kind", "platform")),
+        wholes=(("day", "kind"), ("day", "kind", "platform"), ("day", "kind", "platform", "attempt")),
         build=_failures,
+        coarser=(Coarser(table="retries_daily", columns=("day", "kind", "platform", "attempt")),),
+    ),
+    Table(
+        name="refusals_hourly",
+        meaning="Messages and notifications that were refused, or above a limit, by reason and hour.",
+        keys={"day": "date", "hour": "integer", "failure": "text"},
+        values={"events": COUNT},
+        wholes=(("day",), ("day", "failure"), ("day", "hour")),
+        build=_refusals,
+        coarser=(
+            Coarser(table="failures_daily", columns=("day", "failure"), of={"kind": "refused"}),
+            Coarser(table="load_hourly", columns=("day", "hour"), of={"kind": "refused"}),
+        ),
     ),
     Table(
         name="filtered_daily",
@@ -325,7 +445,7 @@ TABLES: Final = (
     ),
     Table(
         name="tokens_daily",
-        meaning="Devices that registered, unregistered, or whose token died.",
+        meaning="Devices that registered, unregistered, were notified, or whose token died.",
         keys={"day": "date", "platform": "text", "kind": "text"},
         values={"devices": COUNT},
         wholes=(("day", "kind"),),
@@ -348,13 +468,22 @@ TABLES: Final = (
         build=_usage,
     ),
     Table(
+        name="devices_kept",
+        meaning="Devices that registered in the first week of a period of pseudonyms, by the last week (from 0) in"
+        " which they registered or were notified.",
+        keys={"period": "date", "platform": "text", "week": "integer"},
+        values={"devices": COUNT},
+        wholes=(("period", "platform"),),
+        build=_kept,
+    ),
+    Table(
         name="load_minutes_daily",
-        meaning="Messages by hour and queue, and those of its busiest minute, over the hours that `load_hourly` shows.",
+        meaning="Messages by hour and queue, and those of its busiest minute.",
         keys={"day": "date", "hour": "integer", "queue": "text"},
         values={"messages": COUNT, "busiest_minute": COUNT},
         wholes=(),
         build=_minutes,
-        of_shown_hours=True,
+        coarser=(Coarser(table="load_hourly", columns=("day", "hour", "queue"), of={"kind": "received"}),),
     ),
     Table(
         name="unusual_daily",

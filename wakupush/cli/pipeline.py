@@ -103,7 +103,7 @@ def report(
     days = _days(first, last, 28)
     with _job("days", warehouse, lake=True) as (spark, settings, progress):
         result = reporting.run(spark, settings, *days, progress, rebuild=rebuild)
-    typer.echo(f"{result.events or 'too few'} events of {result.first} to {result.last}: {result.page}")
+    typer.echo(f"{result.events} events of {result.first} to {result.last}: {result.page}")
 
 
 @app.command()

@@ -488,8 +488,8 @@ class PipelineSettings(Group):
     """Folder for reports."""
     report_dsn: SecretStr | None = None
     """Connection string of a Postgres database for reports, in the schema `wakupush_reports`."""
-    smallest_cell: Annotated[int, Field(ge=2)] = 5
-    """Rows of a report about fewer people lose their values."""
+    smallest_cell: Count = 5
+    """Rows of a report about fewer people lose their values. With 1 it has every row, and says that it is internal."""
     master: str = "local[*]"
     """Where Spark runs: `local[*]`, or the URL of a cluster."""
     memory: str = "2g"

@@ -65,13 +65,19 @@ def by_column(columns: Iterable[str], key: Key) -> dict[str, Any]:
 WHAT = {"received": "queue_wait", "answered": "answer", "delivered": "delivery"}
 KEYS = {
     "funnel_daily": lambda e: (day_of(e), stage(e)),
-    "load_hourly": lambda e: (day_of(e), hour(e), e.queue, str(e.kind)),
+    "pushes_daily": lambda e: (
+        (day_of(e), str(e.kind), e.app or "", e.push_type) if e.kind in {"admitted", "delivered"} else None
+    ),
+    "load_hourly": lambda e: (day_of(e), hour(e), e.queue, str(e.kind), e.platform or ""),
     "retries_daily": lambda e: (
         (day_of(e), e.platform, e.attempt, str(e.kind))
         if e.kind in {"attempt", "delivered", "failed", "unknown"}
         else None
     ),
-    "failures_daily": lambda e: (day_of(e), str(e.kind), e.failure, e.platform or "") if e.failure else None,
+    "failures_daily": lambda e: (
+        (day_of(e), str(e.kind), e.failure, e.platform or "", min(e.attempt or 0, 3)) if e.failure else None
+    ),
+    "refusals_hourly": lambda e: (day_of(e), hour(e), e.failure) if e.kind == "refused" else None,
     "filtered_daily": lambda e: (day_of(e), e.reason) if e.kind == "filtered" else None,
 }
 
@@ -82,19 +88,33 @@ def percentile(values: list[int], share: float) -> int:
 
 def latency(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
     groups = cells(events, lambda e: (day_of(e), WHAT[e.kind], e.queue, e.platform or "") if e.kind in WHAT else None)
+    return percentiles(groups, lambda e: e.queue_wait if e.kind == "received" else e.latency)
+
+
+def arrivals(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    groups = cells(events, lambda e: (day_of(e), -1 if e.shard is None else e.shard) if e.age is not None else None)
+    return percentiles(groups, lambda e: e.age)
+
+
+def percentiles(groups: dict[Key, list[Event]], value: Callable[[Event], float]) -> dict[Key, tuple[Any, ...]]:
     rows = {}
     for key, group in groups.items():
-        values = [
-            round(1000 * (e.queue_wait if e.kind == "received" else e.latency)) for e in group for _ in range(e.count)
-        ]
+        values = [round(1000 * value(e)) for e in group for _ in range(e.count)]
         measures = (len(values), *(percentile(values, share) for share in (0.5, 0.95, 0.99)))
         rows[key] = (people(group), *measures)
     return rows
 
 
+def objectives(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
+    limits = {"answered": ("answer", 3.0), "delivered": ("delivery", 10.0)}
+    groups = cells(events, lambda e: (day_of(e), limits[e.kind][0]) if e.kind in limits else None)
+    good = {key: number(e for e in group if e.latency <= limits[e.kind][1]) for key, group in groups.items()}
+    return {key: (people(group), 1000 * good[key] // number(group)) for key, group in groups.items()}
+
+
 def tokens(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
-    kinds = {"registered", "unregistered", "token_died"}
-    groups = cells(events, lambda e: (day_of(e), e.platform, str(e.kind)) if e.kind in kinds else None)
+    kinds = {kind: kind for kind in ("registered", "unregistered", "token_died")} | {"admitted": "notified"}
+    groups = cells(events, lambda e: (day_of(e), e.platform, kinds[e.kind]) if e.kind in kinds else None)
     return {key: (people(group), len({e.installation_pseudonym for e in group})) for key, group in groups.items()}
 
 
@@ -114,6 +134,16 @@ def usage(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
         kinds = {e.kind for e in group}
         if "registered" in kinds:
             rows[period, platform, "notified" if "admitted" in kinds else "unused"].append(person(group[0]))
+    return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
+
+
+def kept(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+    rows: dict[Key, list[bytes | str]] = defaultdict(list)
+    known = [e for e in events if e.kind in {"registered", "admitted"}]
+    for (platform, _), group in cells(known, lambda e: (e.platform, e.installation_pseudonym)).items():
+        weeks = [(day_of(e) - period).days // 7 for e in group]
+        if any(week == 0 and e.kind == "registered" for week, e in zip(weeks, group, strict=True)):
+            rows[period, platform, max(weeks)].append(person(group[0]))
     return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
@@ -139,22 +169,33 @@ def unusual(events: list[Event]) -> list[tuple[Any, ...]]:
 
 
 def every(events: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, ...]]]:
-    """Return the rows of every table that may tell of too few, but for `minutes`: by key, the people and the values."""
+    """Return the rows of every table that may tell of too few: by key, the people and the values."""
     simple = {
         name: {group_key: (people(group), number(group)) for group_key, group in cells(events, key).items()}
         for name, key in KEYS.items()
     }
     return simple | {
         "latency_daily": latency(events),
+        "objectives_daily": objectives(events),
+        "arrivals_daily": arrivals(events),
+        "load_minutes_daily": minutes(events),
         "tokens_daily": tokens(events),
+        "devices_kept": kept(events, period),
         "token_lives": lives(events, period),
         "registrations_used": usage(events, period),
     }
 
 
-def hidden_keys(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Key]], k: int) -> set[Key]:
-    """Return the rows that would tell of fewer than k people, alone or less from their totals."""
-    result = {key for key, (people, *_) in rows.items() if people < k}
+def hidden_keys(
+    rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key], Key]], k: int, before: set[Key] = frozenset()
+) -> set[Key]:
+    """Return the rows that would tell of fewer than k people, alone or less from their totals.
+
+    Args:
+        before: rows that are hidden because another table hides what they add up to.
+    """
+    few = {key for key, (people, *_) in rows.items() if people < k}
+    result = few | before
     while True:
         more = set()
         for whole in wholes:
@@ -164,7 +205,7 @@ def hidden_keys(rows: dict[Key, tuple[Any, ...]], wholes: Iterable[Callable[[Key
             for group in groups.values():
                 secret = [key for key in group if key in result]
                 candidates = sorted((rows[key][0], key) for key in group if key not in result)
-                is_safe = not secret or (len(secret) > 1 and any(rows[key][0] >= k for key in secret))
+                is_safe = not secret or (len(secret) > 1 and not few.issuperset(secret))
                 if candidates and not is_safe:
                     more.add(candidates[0][1])
         if not more:

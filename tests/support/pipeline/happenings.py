@@ -77,24 +77,30 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
 
     queue = chance.choices(QUEUES, (2, 3, 10))[0]
     wait = chance.randrange(1, 400)
+    arrival = {"shard": 32 + int(trace_id[0], 16) % 3, "age": int(trace_id[1], 16) / 10 if trace_id[2] != "0" else None}
+    push_type = ("message", "message", "message", "contact_request")[int(trace_id[3], 16) % 4]
     common = {"queue": queue, "batch_size": chance.randint(1, 4)}
     if queue == "dispatch" and chance.random() < 0.3:
         common |= {"trace_id": None, "count": chance.choice((1, 1, 3))}
         add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
         add(EventKind.FOREIGN, wait + 1, failure=Failure.NOT_FOR_US.label, **common)
         return made_events
-    add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common)
+    add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common | arrival)
     add(EventKind.OPENED, wait + 1, **common)
     member = chance.randrange(users)
     if queue == "registration":
         kind = EventKind.UNREGISTERED if chance.random() < 0.2 else EventKind.REGISTERED
         add(kind, wait + 2, **common, **person(member))
+    elif queue == "query" and trace_id[4] == "0":
+        add(EventKind.REFUSED, wait + 2, **common, failure=Failure.QUERY_LIMIT.label)
+        return made_events
     elif queue == "query":
         add(EventKind.QUERIED, wait + 2, **common, key_pseudonym=pseudonym("user", member))
     else:
         for _ in range(chance.choice((1, 1, 1, 2, 7))):
             # User 0 gets a third of all.
-            _notify(chance, add, person(0 if chance.random() < 0.33 else chance.randrange(users)), wait + 3)
+            who = person(0 if chance.random() < 0.33 else chance.randrange(users))
+            _notify(chance, add, who | {"app": "app", "push_type": push_type}, wait + 3)
     add(EventKind.ANSWERED, wait + 9, **common)
     return made_events
 

@@ -24,9 +24,31 @@ def _funnel(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], stage.partition("_at_")[0].partition("_by_")[0]
 
 
+def _pushes(row: Row) -> Iterator[tuple[object, ...]]:
+    yield row["day"], row["kind"]
+
+
 def _hourly(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], row["kind"]
     yield row["day"], row["kind"], "queue", row["queue"]
+    yield row["day"], row["kind"], "platform", row["platform"]
+    if row["kind"] in {"refused", "received"}:
+        yield row["day"], row["kind"], "hour", row["hour"]
+    if row["kind"] == "received":
+        yield row["day"], row["kind"], "hour", row["hour"], row["queue"]
+
+
+def _minutes(row: Row) -> Iterator[tuple[object, ...]]:
+    yield row["day"], "received"
+    yield row["day"], "received", "queue", row["queue"]
+    yield row["day"], "received", "hour", row["hour"]
+    yield row["day"], "received", "hour", row["hour"], row["queue"]
+
+
+def _refusals(row: Row) -> Iterator[tuple[object, ...]]:
+    yield row["day"], "refused"
+    yield row["day"], "refused", "hour", row["hour"]
+    yield row["day"], "refused", "failure", row["failure"]
 
 
 def _latency(row: Row) -> Iterator[tuple[object, ...]]:
@@ -41,37 +63,42 @@ def _retries(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], kind
     yield row["day"], kind, "queue", "dispatch"
     yield row["day"], kind, "platform", row["platform"]
+    yield row["day"], kind, "attempt", row["platform"], min(row["attempt"], 3)
     if kind == "delivered":
         yield row["day"], "delivered_at_once" if row["attempt"] == 1 else "delivered_by_retry"
 
 
 def _failures(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], row["kind"]
-    yield row["day"], row["kind"], "platform", row["platform"]
+    if row["kind"] in {"failed", "unknown"}:
+        yield row["day"], row["kind"], "platform", row["platform"]
+        yield row["day"], row["kind"], "attempt", row["platform"], row["attempt"]
+    if row["kind"] == "refused":
+        yield row["day"], "refused", "failure", row["failure"]
 
 
 #: The sums that a row of a table is a part of: each table that has parts of a sum has all of them.
 PARTS: dict[str, Callable[[Row], Iterator[tuple[object, ...]]]] = {
     "funnel_daily": _funnel,
+    "pushes_daily": _pushes,
     "load_hourly": _hourly,
     "latency_daily": _latency,
     "retries_daily": _retries,
     "failures_daily": _failures,
+    "refusals_hourly": _refusals,
+    "load_minutes_daily": _minutes,
     "filtered_daily": lambda row: iter([(row["day"], "filtered")]),
 }
 
 
 def revealed_counts(report: dict[str, list[Row]]) -> dict[Cell, int]:
-    """Return the counts that are hidden in a report, and follow from those that are not, one subtraction after another.
-
-    `load_minutes_daily` is not used: it is made of what is shown.
-    """
+    """Return the counts that are hidden in a report, and follow from others, one subtraction after another."""
     counts: dict[Cell, int | None] = {}
     sums: dict[tuple[object, ...], dict[str, list[Cell]]] = defaultdict(lambda: defaultdict(list))
     for name, parts in PARTS.items():
         for row in report[name]:
             cell = (name, tuple(row[key] for key in KEYS[name]))
-            counts[cell] = row["events"]
+            counts[cell] = row["messages" if "messages" in row else "events"]
             for part in parts(row):
                 sums[part][name].append(cell)
     revealed: dict[Cell, int] = {}

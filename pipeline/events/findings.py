@@ -1,0 +1,224 @@
+"""What an operator asks of a report: were the objectives met, what changed, when was a platform out, what does it cost.
+
+Everything is reckoned from the tables as they are shown, so it tells nothing that they hide.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+
+from wakupush.model.objectives import ANSWER_SECONDS, BUDGET, DELIVERY_SECONDS
+from wakupush.pipeline.events.capacity import COSTS
+from wakupush.pipeline.events.tables import Row
+
+Tables = Mapping[str, list[Row]]
+
+#: Days that are compared with as many before them.
+WEEK: Final = 7
+#: An hour is part of an outage if so many attempts for a platform failed, and so large a share of all.
+OUTAGE_FAILURES: Final = 20
+OUTAGE_SHARE: Final = 0.2
+_PERMILLE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A sum of rows, of which some may be hidden."""
+
+    #: Of the rows that are shown.
+    shown: int
+    #: Whether the sum is more, because rows are hidden.
+    is_partial: bool = False
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], name: str) -> "Total":
+        """Return the sum of a column."""
+        values = [row[name] for row in rows]
+        return cls(sum(value for value in values if value is not None), None in values)
+
+    def __str__(self) -> str:
+        """Return a sum as text, never empty: what is hidden makes it a lower bound."""
+        if not self.is_partial:
+            return f"{self.shown:,}"
+        return f"at least {self.shown:,}" if self.shown else "too few to tell"
+
+    def __add__(self, other: "Total") -> "Total":
+        """Return the sum of both."""
+        return Total(self.shown + other.shown, self.is_partial or other.is_partial)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A service level, and how far it was met."""
+
+    text: str
+    #: The share that was good, 0 to 1; None if too few events are shown.
+    share: float | None
+
+    @property
+    def budget_used(self) -> float | None:
+        """The share of the allowed bad events that happened: above 1 the objective was missed."""
+        return None if self.share is None else (1 - self.share) / BUDGET
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether more was bad than is allowed."""
+        return self.budget_used is not None and round(self.budget_used, 6) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outage:
+    """Hours on end in which many attempts for a platform failed."""
+
+    platform: str
+    begin: datetime
+    #: The first whole hour without such failures: deliveries are late by at most so much.
+    end: datetime
+    #: Attempts that failed.
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A number of the last days, and of as many days before them; None if too few events are shown."""
+
+    name: str
+    before: float | None
+    after: float | None
+    #: How a value is written.
+    text: Callable[[float], str]
+
+    @property
+    def factor(self) -> float | None:
+        """How many times the former value the new one is."""
+        return self.after / self.before if self.before and self.after is not None else None
+
+
+def stage(tables: Tables, *stages: str, first: date = date.min, last: date = date.max) -> Total:
+    """Return the events of stages of the funnel, on some days."""
+    rows = (row for row in tables["funnel_daily"] if row["stage"] in stages and first <= row["day"] <= last)
+    return Total.of(rows, "events")
+
+
+def deliveries(tables: Tables, first: date = date.min, last: date = date.max) -> Total:
+    """Return the deliveries, at once and by a retry."""
+    return stage(tables, "delivered_at_once", "delivered_by_retry", first=first, last=last)
+
+
+def objectives(tables: Tables, first: date = date.min, last: date = date.max) -> tuple[Objective, ...]:
+    """Return the service levels on some days."""
+    return (
+        Objective(
+            text=f"answers within {ANSWER_SECONDS} s",
+            share=_good(tables, "answer", ("answered",), first, last),
+        ),
+        Objective(
+            text=f"deliveries within {DELIVERY_SECONDS} s",
+            share=_good(tables, "delivery", ("delivered_at_once", "delivered_by_retry"), first, last),
+        ),
+        Objective(text="notifications not lost", share=_kept(tables, first, last)),
+    )
+
+
+def _good(tables: Tables, what: str, stages: tuple[str, ...], first: date, last: date) -> float | None:
+    """Return the share of the good, each day by its number of events, if that is shown."""
+    weights = {row["day"]: 0 for row in tables["funnel_daily"]}
+    for row in tables["funnel_daily"]:
+        if row["stage"] in stages:
+            weights[row["day"]] += row["events"] or 0
+    rows = [row for row in tables["objectives_daily"] if row["what"] == what and first <= row["day"] <= last]
+    shown = [(row["good_permille"], weights.get(row["day"], 0)) for row in rows if not row["suppressed"]]
+    weight = sum(of_day for _, of_day in shown)
+    return sum(good * of_day for good, of_day in shown) / weight / _PERMILLE if weight else None
+
+
+def _kept(tables: Tables, first: date, last: date) -> float | None:
+    """Return the share of notifications that were delivered, of those that were or are lost."""
+    delivered = deliveries(tables, first, last).shown
+    lost = stage(tables, "dead_letter", "expired", first=first, last=last).shown
+    return delivered / (delivered + lost) if delivered else None
+
+
+def outages(tables: Tables) -> list[Outage]:
+    """Return the outages of platforms, by time, hours of a platform that follow each other as one."""
+    attempts: dict[tuple[str, datetime], dict[str, int]] = defaultdict(lambda: {"failed": 0, "delivered": 0})
+    for row in tables["load_hourly"]:
+        if row["kind"] in {"failed", "delivered"} and row["platform"]:
+            hour = datetime.combine(row["day"], time(row["hour"]), UTC)
+            attempts[row["platform"], hour][row["kind"]] += row["events"] or 0
+    found: list[Outage] = []
+    for (platform, hour), counts in sorted(attempts.items()):
+        failed = counts["failed"]
+        if failed < OUTAGE_FAILURES or failed < OUTAGE_SHARE * (failed + counts["delivered"]):
+            continue
+        begin = hour
+        if found and (found[-1].platform, found[-1].end) == (platform, hour):
+            last = found.pop()
+            begin, failed = last.begin, last.failures + failed
+        found.append(Outage(platform=platform, begin=begin, end=hour + timedelta(hours=1), failures=failed))
+    return sorted(found, key=lambda outage: outage.begin)
+
+
+def changes(tables: Tables, first: date, last: date) -> list[Change]:
+    """Return what the last week has, and the week before; nothing if the report is of less than two weeks."""
+    middle = last - timedelta(days=WEEK - 1)
+    begin = middle - timedelta(days=WEEK)
+    if begin < first:
+        return []
+    spans = ((begin, middle - timedelta(days=1)), (middle, last))
+
+    def change(name: str, value: Callable[[date, date], float | None], text: Callable[[float], str]) -> Change:
+        before, after = (value(*span) for span in spans)
+        return Change(name=name, before=before, after=after, text=text)
+
+    def of_stages(*stages: str) -> Callable[[date, date], float]:
+        return lambda begin, end: stage(tables, *stages, first=begin, last=end).shown / WEEK
+
+    def share(number: int) -> Callable[[date, date], float | None]:
+        return lambda begin, end: objectives(tables, begin, end)[number].share
+
+    def active(begin: date, end: date) -> float | None:
+        rows = (row for row in tables["tokens_daily"] if row["kind"] == "notified" and begin <= row["day"] <= end)
+        return Total.of(rows, "devices").shown / WEEK or None
+
+    return [
+        change("messages a day", of_stages("received"), _number),
+        change("notifications a day", of_stages("admitted"), _number),
+        change("refused a day", of_stages("refused"), _number),
+        change("dead letters and expired, a day", of_stages("dead_letter", "expired"), _number),
+        change(f"answers within {ANSWER_SECONDS} s", share(0), percent),
+        change(f"deliveries within {DELIVERY_SECONDS} s", share(1), percent),
+        change("devices notified a day", active, _number),
+    ]
+
+
+def cost_per_thousand(tables: Tables) -> float | None:
+    """Return the seconds of CPU time that workers spent a thousand deliveries, by the costs that capacity plans with.
+
+    Everything that the server handled counts: registrations, queries, and what others sent, too.
+    """
+    seconds = sum(
+        (row["events"] or 0) * COSTS[row["queue"]]
+        for row in tables["load_hourly"]
+        if row["kind"] == "received" and row["queue"] in COSTS
+    )
+    foreign = stage(tables, "foreign").shown
+    seconds -= foreign * (COSTS["dispatch"] - COSTS["foreign"])
+    retries = sum(
+        row["events"] or 0 for row in tables["retries_daily"] if row["kind"] == "attempt" and row["attempt"] > 1
+    )
+    seconds += retries * COSTS["again"]
+    delivered = deliveries(tables).shown
+    return _PERMILLE * max(0.0, seconds) / delivered if delivered else None
+
+
+def percent(share: float) -> str:
+    """Return a share as text; what is not quite all is not rounded to it."""
+    text = f"{100 * share:.2f} %"
+    return text if share in {0, 1} or text not in {"0.00 %", "100.00 %"} else f"{100 * share:.4f} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}"
