@@ -87,13 +87,21 @@ class Change:
     name: str
     before: float | None
     after: float | None
-    #: How a value is written.
-    text: Callable[[float], str]
+    #: Whether the number is a share, 0 to 1.
+    is_share: bool = False
+
+    def text(self, value: float) -> str:
+        """Return a value as text."""
+        return percent(value) if self.is_share else f"{value:,.0f}"
 
     @property
-    def factor(self) -> float | None:
-        """How many times the former value the new one is."""
-        return self.after / self.before if self.before and self.after is not None else None
+    def difference(self) -> str:
+        """By how much the number changed: a share by points, others by a part of what was before; empty if unknown."""
+        if self.before is None or self.after is None:
+            return ""
+        if self.is_share:
+            return f"{100 * (self.after - self.before):+.2f} points"
+        return f"{100 * (self.after / self.before - 1):+.1f} %" if self.before else ""
 
 
 def stage(tables: Tables, *stages: str, first: date = date.min, last: date = date.max) -> Total:
@@ -169,29 +177,33 @@ def changes(tables: Tables, first: date, last: date) -> list[Change]:
         return []
     spans = ((begin, middle - timedelta(days=1)), (middle, last))
 
-    def change(name: str, value: Callable[[date, date], float | None], text: Callable[[float], str]) -> Change:
+    def change(name: str, value: Callable[[date, date], float | None], *, is_share: bool = False) -> Change:
         before, after = (value(*span) for span in spans)
-        return Change(name=name, before=before, after=after, text=text)
+        return Change(name=name, before=before, after=after, is_share=is_share)
 
-    def of_stages(*stages: str) -> Callable[[date, date], float]:
-        return lambda begin, end: stage(tables, *stages, first=begin, last=end).shown / WEEK
+    def of_stages(*stages: str) -> Callable[[date, date], float | None]:
+        return lambda begin, end: _of_a_day(stage(tables, *stages, first=begin, last=end))
 
     def share(number: int) -> Callable[[date, date], float | None]:
         return lambda begin, end: objectives(tables, begin, end)[number].share
 
     def active(begin: date, end: date) -> float | None:
         rows = (row for row in tables["tokens_daily"] if row["kind"] == "notified" and begin <= row["day"] <= end)
-        return Total.of(rows, "devices").shown / WEEK or None
+        return _of_a_day(Total.of(rows, "devices"))
 
     return [
-        change("messages a day", of_stages("received"), _number),
-        change("notifications a day", of_stages("admitted"), _number),
-        change("refused a day", of_stages("refused"), _number),
-        change("dead letters and expired, a day", of_stages("dead_letter", "expired"), _number),
-        change(f"answers within {ANSWER_SECONDS} s", share(0), percent),
-        change(f"deliveries within {DELIVERY_SECONDS} s", share(1), percent),
-        change("devices notified a day", active, _number),
+        change("messages a day", of_stages("received")),
+        change("notifications a day", of_stages("admitted")),
+        change("refused a day", of_stages("refused")),
+        change("dead letters and expired, a day", of_stages("dead_letter", "expired")),
+        change(f"answers within {ANSWER_SECONDS} s", share(0), is_share=True),
+        change(f"deliveries within {DELIVERY_SECONDS} s", share(1), is_share=True),
+        change("devices notified a day", active),
     ]
+
+
+def _of_a_day(total: Total) -> float | None:
+    return None if total.is_partial and not total.shown else total.shown / WEEK
 
 
 def cost_per_thousand(tables: Tables) -> float | None:
@@ -218,7 +230,3 @@ def percent(share: float) -> str:
     """Return a share as text; what is not quite all is not rounded to it."""
     text = f"{100 * share:.2f} %"
     return text if share in {0, 1} or text not in {"0.00 %", "100.00 %"} else f"{100 * share:.4f} %"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}"

@@ -44,16 +44,17 @@ _FOOTER: Final = (
     " out and then say \N{LEFT DOUBLE QUOTATION MARK}at least\N{RIGHT DOUBLE QUOTATION MARK}; a dash is what is too few"
     " to tell."
 )
-_INTERNAL: Final = (
+#: What an internal report says at its head and foot.
+INTERNAL: Final = (
     "Internal: this report has every row, also those about a single person. Keep it where the events themselves may"
     " lie."
 )
 
 _STYLE: Final = """
 :root{--ink:#1d2733;--soft:#566477;--line:#dfe5ec;--card:#fff;--page:#f4f6fa;--good:#1b7f5c;--bad:#b3243f;
---band:#f6c9cf;--on:#fff;--c1:#2b5fd0;--c2:#b85c14;--c3:#147a58;--c4:#8a3bb5;--c5:#7d6a00;--c6:#b3243f}
+--band:#f6c9cf;--c1:#2b5fd0;--c2:#b85c14;--c3:#147a58;--c4:#8a3bb5;--c5:#7d6a00;--c6:#b3243f}
 @media(prefers-color-scheme:dark){:root{--ink:#e6ebf2;--soft:#a3b0c2;--line:#2c3644;--card:#1a212b;--page:#11161d;
---good:#5fd6ab;--bad:#ff8fa7;--band:#5a2833;--on:#10151c;
+--good:#5fd6ab;--bad:#ff8fa7;--band:#5a2833;
 --c1:#7ba2ff;--c2:#ffae70;--c3:#5fd6ab;--c4:#d196f2;--c5:#e6d25c;--c6:#ff8fa7}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
@@ -63,13 +64,13 @@ p{margin:4px 0 12px;color:var(--soft)}
 .verdict{font-size:17px;color:var(--ink);border-left:5px solid var(--good);padding:2px 0 2px 14px;margin:14px 0 4px}
 .verdict.missed{border-color:var(--bad)}.internal{color:var(--bad);font-weight:600}
 section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:20px 22px;margin-top:18px}
-.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:14px;margin-top:20px}
-.fact{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 18px}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(136px,1fr));gap:14px;margin-top:20px}
+.fact{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:14px 14px}
 .fact b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.fact span{color:var(--soft);font-size:13px}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(340px,1fr));gap:0 26px}
 svg{width:100%;height:auto;display:block}
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg .label,svg .value,svg .name{fill:var(--ink);font-size:13px}
-svg .in{font-size:10px}svg .in.light{fill:var(--on)}svg .in.dark{fill:var(--ink)}
+svg .in{font-size:10px;fill:var(--ink)}
 .bar,.cell{fill:var(--c1)}.grid{stroke:var(--line)}.band{fill:var(--band)}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}
 .line.c1{stroke:var(--c1)}.line.c2{stroke:var(--c2);stroke-dasharray:7 4}.line.c3{stroke:var(--c3);stroke-dasharray:2 3}
@@ -80,6 +81,7 @@ svg .in{font-size:10px}svg .in.light{fill:var(--on)}svg .in.dark{fill:var(--ink)
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:5px 10px 5px 0;text-align:right;border-bottom:1px solid var(--line)}
+td{white-space:nowrap}
 thead th{color:var(--soft);font-weight:500}tbody th{font-weight:400}
 td:first-child,th:first-child{text-align:left}
 summary{cursor:pointer;color:var(--soft);font-size:13px;margin-top:6px}
@@ -87,7 +89,7 @@ summary:focus-visible{outline:2px solid var(--c1)}
 details table{font-size:12px}
 footer{color:var(--soft);font-size:13px;margin-top:24px}
 @media(max-width:600px){main{padding:20px 10px 40px}section{padding:14px 12px;overflow-x:auto}
-section svg{min-width:620px}
+svg.whole{min-width:620px}
 .two{grid-template-columns:1fr}}
 @media print{:root{--page:#fff}main{max-width:none;padding:0}section,.fact{break-inside:avoid;border-radius:0}
 details{display:none}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
@@ -121,9 +123,9 @@ def render(report: WrittenReport) -> str:
     is_internal = report.smallest_cell == 1
     parts = [
         f"<h1>Push notifications, {report.first} to {report.last}</h1>",
-        f'<p class="internal">{_INTERNAL}</p>' if is_internal else "",
+        f'<p class="internal">{INTERNAL}</p>' if is_internal else "",
         _verdict(objectives, outages),
-        f"<p>{report.events} delivery events. Days and hours are UTC.</p>",
+        f"<p>Delivery events: {report.events}. Days and hours are UTC.</p>",
         _facts(report, days),
         _section("Changes", "The last seven days and the seven before.", _changes(report)),
         _section("Objectives", f"The budget is the {_PERCENT * BUDGET:g} % that may be bad.", _objectives(objectives)),
@@ -158,7 +160,7 @@ def render(report: WrittenReport) -> str:
         _section(
             "Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)
         ),
-        f"<footer>{_INTERNAL if is_internal else _FOOTER.format(k=report.smallest_cell)}</footer>",
+        f"<footer>{INTERNAL if is_internal else _FOOTER.format(k=report.smallest_cell)}</footer>",
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -217,7 +219,7 @@ def _changes(report: WrittenReport) -> str:
             change.name,
             NOTHING if change.before is None else change.text(change.before),
             NOTHING if change.after is None else change.text(change.after),
-            NOTHING if change.factor is None else f"{_PERCENT * (change.factor - 1):+.1f} %",
+            change.difference or NOTHING,
         )
         for change in findings.changes(report.rows, report.first, report.last)
     ]

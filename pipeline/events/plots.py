@@ -22,8 +22,10 @@ _TOP: Final = 14
 _TICKS: Final = 4
 _THOUSAND: Final = 1000
 _TOO_FEW: Final = "too few to tell"
-#: The opacity of a cell from which on its number is light.
-_LIGHT_FROM: Final = 0.55
+#: The width of bars, of which two stand beside each other.
+_BARS_WIDTH: Final = 440
+#: What a cell has at most of its colour, so that its number can be read.
+_DARKEST: Final = 0.56
 _DURATION_TICKS: Final = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 360_000_000)
 _UNITS: Final = ((3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -50,11 +52,11 @@ def short(value: float | None) -> str:
 def bars(title: str, values: Mapping[str, float | None]) -> str:
     """Return one horizontal bar for each name; a name without a value has its row without a bar."""
     top = max([value for value in values.values() if value is not None], default=0) or 1
-    step, margin = 26, 190
+    step, margin = 26, 150
     parts = []
     for index, (name, value) in enumerate(values.items()):
         y = index * step + 4
-        width = 0 if value is None else max(1.0, (WIDTH - margin - 110) * value / top)
+        width = 0 if value is None else max(1.0, (_BARS_WIDTH - margin - 90) * value / top)
         label = _TOO_FEW if value is None else number(value)
         parts.append(
             f'<text class="label" x="{margin - 10}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
@@ -63,7 +65,7 @@ def bars(title: str, values: Mapping[str, float | None]) -> str:
             f'<text class="value" x="{margin + width + 8:.1f}" y="{y + 14}">{label}</text>'
         )
     told = ", ".join(f"{name}: {_TOO_FEW if value is None else number(value)}" for name, value in values.items())
-    return _svg(step * len(values) + 6, f"{title}. {told}", "".join(parts))
+    return _svg(step * len(values) + 6, f"{title}. {told}", "".join(parts), _BARS_WIDTH)
 
 
 def duration(milliseconds: float) -> str:
@@ -179,12 +181,17 @@ def _band(band: Band, x: Callable[[float], float], height: float) -> str:
 
 def _line_names(ends: list[tuple[float, int, str]]) -> list[str]:
     """Return the name of each line at its end, below each other where lines end close together."""
+    ends = sorted(ends)
+    places: list[float] = []
+    for y, _, _ in ends:
+        places.append(max(y + 4, places[-1] + _LABEL_HEIGHT) if places else y + 4)
+    lowest = _HEIGHT - _BOTTOM + 4.0
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], lowest)
+        lowest = places[index] - _LABEL_HEIGHT
+    left = WIDTH - _RIGHT + 8
     texts = []
-    free = 0.0
-    for y, number_, name in sorted(ends):
-        place = max(y + 4, free)
-        free = place + _LABEL_HEIGHT
-        left = WIDTH - _RIGHT + 8
+    for place, (_, number_, name) in zip(places, ends, strict=True):
         texts.append(
             f'<path class="line c{number_}" d="M{left} {place - 4:.1f}h22"/>'
             f'<text class="name" x="{left + 28}" y="{place:.1f}">{escape(name)}</text>'
@@ -208,14 +215,13 @@ def heat_map(
         parts.append(f'<text class="label" x="{margin - 10}" y="{upper + 17}" text-anchor="end">{escape(name)}</text>')
         for column, hour in enumerate(columns):
             value = values.get((row, column), 0)
-            opacity = 0.04 if value is None else 0.06 + 0.94 * value / top
+            opacity = 0.04 if value is None else 0.06 + (_DARKEST - 0.06) * value / top
             label = _TOO_FEW if value is None else number(value)
-            shade = "light" if opacity >= _LIGHT_FROM else "dark"
             parts.append(
                 f'<rect class="cell" x="{margin + side * column:.1f}" y="{upper}" width="{side - 2:.1f}"'
                 f' height="{tall - 2}" rx="3" fill-opacity="{opacity:.2f}">'
                 f"<title>{escape(name)} {escape(hour)}: {label}</title></rect>"
-                f'<text class="in {shade}" x="{margin + side * (column + 0.5) - 1:.1f}" y="{upper + 16}"'
+                f'<text class="in" x="{margin + side * (column + 0.5) - 1:.1f}" y="{upper + 16}"'
                 f' text-anchor="middle">{short(value)}</text>'
             )
     body = [
@@ -257,10 +263,11 @@ def _nice(value: float) -> float:
     return next(size * step for step in (1, 2, 4, 5, 8, 10) if size * step >= value)
 
 
-def _svg(height: float, told: str, content: str) -> str:
+def _svg(height: float, told: str, content: str, width: int = WIDTH) -> str:
     """Return a drawing.
 
     Args:
         told: what it shows, for those who do not see it.
     """
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(told)}">{content}</svg>'
+    wide = ' class="whole"' if width == WIDTH else ""
+    return f'<svg{wide} viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(told)}">{content}</svg>'

@@ -1,5 +1,6 @@
 """Every number of the report is that of a plain count of the same events; none is about too few people."""
 
+import csv
 import re
 from datetime import date, timedelta
 from operator import itemgetter
@@ -247,6 +248,46 @@ def test_the_page_needs_nothing_and_shows_the_numbers(written):
     assert f"{admitted:,}" in text
     # The day without events is 0, not missing.
     assert f">admitted, {EMPTY:%d %b}: 0<" in text
+
+
+def test_each_table_lies_beside_the_page(written):
+    for table in TABLES:
+        with (written.page.parent / report.TABLES_FOLDER / f"{table.name}.csv").open() as file:
+            names, *rows = csv.reader(file)
+        assert names == list(report.columns(table))
+        texts = [["" if row[name] is None else str(row[name]) for name in names] for row in written.rows[table.name]]
+        assert rows == texts
+
+
+def test_an_internal_report_has_every_row_and_says_so(spark, exported, written):
+    changes = {"smallest_cell": 1, "report_dsn": None, "reports": exported.pipeline.reports / "internal"}
+    settings = exported.model_copy(update={"pipeline": exported.pipeline.model_copy(update=changes)})
+    internal = report.run(spark, settings, FIRST, LAST, ignore)
+    assert not any(row.get("suppressed") for rows in internal.rows.values() for row in rows)
+    assert not internal.events.is_partial
+    assert page.INTERNAL in internal.page.read_text()
+    assert page.INTERNAL not in written.page.read_text()
+
+
+def test_tables_of_an_earlier_version_get_their_new_columns(written, new_database):
+    before = new_database()
+    with psycopg.connect(before, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA wakupush_reports")
+        connection.execute(
+            "CREATE TABLE wakupush_reports.load_hourly (day date, hour integer, queue text, kind text, events integer,"
+            " people integer, suppressed boolean, PRIMARY KEY (day, hour, queue, kind))"
+        )
+        old = FIRST - timedelta(days=1)
+        connection.execute(
+            "INSERT INTO wakupush_reports.load_hourly VALUES (%s, 3, 'query', 'received', 5, 5, false)", [old]
+        )
+        report._write_postgres(before, written, old)
+        names = list(report.columns(next(table for table in TABLES if table.name == "load_hourly")))
+        stored = set(connection.execute(f"SELECT {', '.join(names)} FROM wakupush_reports.load_hourly"))
+    kept = {"day": old, "hour": 3, "queue": "query", "kind": "received", "platform": "", "events": 5, "people": 5}
+    kept["suppressed"] = False
+    rows = [*written.rows["load_hourly"], kept]
+    assert stored == {tuple(row[name] for name in names) for row in rows}
 
 
 def test_an_empty_lake_and_empty_days_are_told(spark, make_settings, exported, dsn):
