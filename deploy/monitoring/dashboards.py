@@ -9,6 +9,14 @@ from enum import StrEnum
 from deploy.monitoring.rules import ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST, Objective
 
 
+class Source(StrEnum):
+    """Where a dashboard's numbers come from; the values are Grafana's types of data sources."""
+
+    PROMETHEUS = "prometheus"
+    #: Tables of `wakupush pipeline report`.
+    POSTGRES = "grafana-postgresql-datasource"
+
+
 class Look(StrEnum):
     """How a panel shows its series; the values are Grafana's types of panels."""
 
@@ -27,7 +35,7 @@ class Panel:
     title: str
     #: A unit of Grafana: s, short, reqps, percentunit.
     unit: str
-    #: Expressions of PromQL, each with its legend.
+    #: Expressions of PromQL, each with its legend; or SQL.
     queries: tuple[tuple[str, str], ...]
     #: What a reader should know about the panel.
     description: str
@@ -45,6 +53,7 @@ class Dashboard:
     name: str
     title: str
     rows: tuple[tuple[str, tuple[Panel, ...]], ...]
+    source: Source = Source.PROMETHEUS
 
 
 def expression(text: str) -> str:

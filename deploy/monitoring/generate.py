@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Look, Panel, expression
+from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Look, Panel, Source, expression
+from deploy.monitoring.reports import REPORTS
 from deploy.monitoring.rules import ALERTS, OBJECTIVES, Alert
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
@@ -25,14 +26,20 @@ OPTIONS: dict[Look, dict[str, Any]] = {
     Look.TABLE: {"showHeader": True},
 }
 
-_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+#: What Prometheus needs to know of a look.
+FORMATS: dict[Look, dict[str, Any]] = {
+    Look.HEATMAP: {"format": "heatmap"},
+    Look.TABLE: {"format": "table", "instant": True},
+}
+#: What dashboards call their data source, and how often and from when on they show what it has.
+SOURCES = {Source.PROMETHEUS: ("Prometheus", "30s", "now-3h"), Source.POSTGRES: ("Reports", "", "now-28d")}
 
 
 def files() -> dict[Path, str]:
     """Return the content of every generated file."""
     contents = {
         FILES / "dashboards" / f"{dashboard.name}.json": json.dumps(_dashboard(dashboard), indent=1) + "\n"
-        for dashboard in DASHBOARDS
+        for dashboard in (*DASHBOARDS, REPORTS)
     }
     contents[FILES / "rules" / "wakupush.yaml"] = _rules()
     return contents
@@ -85,9 +92,13 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
             if left + width > WIDTH:
                 left, top, height = 0, top + height, 0
             place = {"x": left, "y": top, "w": width, "h": panel_height}
-            panels.append(_panel(panel, len(panels) + 1, place))
+            panels.append(_panel(panel, dashboard.source, len(panels) + 1, place))
             left, height = left + width, max(height, panel_height)
         top += height
+    label, refresh, begin = SOURCES[dashboard.source]
+    variables = [{"name": "datasource", "label": label, "type": "datasource", "query": dashboard.source.value}]
+    if dashboard.source is Source.PROMETHEUS:
+        variables.append(_namespace())
     return {
         "uid": dashboard.name,
         "title": dashboard.title,
@@ -95,23 +106,17 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
         "schemaVersion": 39,
         "editable": False,
         "graphTooltip": 1,
-        "refresh": "30s",
-        "time": {"from": "now-3h", "to": "now"},
-        "templating": {
-            "list": [
-                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-                _namespace(),
-            ]
-        },
+        "refresh": refresh,
+        "time": {"from": begin, "to": "now"},
+        "templating": {"list": variables},
         "links": [{"type": "dashboards", "tags": ["wakupush"], "title": "wakupush", "keepTime": True}],
         "panels": panels,
     }
 
 
-def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
+def _panel(panel: Panel, source: Source, number: int, place: dict[str, int]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"unit": panel.unit}
     transformations: list[dict[str, Any]] = []
-    target: dict[str, Any] = {}
     if panel.look is Look.LINES:
         defaults |= {"min": 0, "custom": {"fillOpacity": 8}}
     elif panel.look is Look.NUMBER:
@@ -119,10 +124,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         below, above = ("green", "red") if panel.least is None else ("red", "green")
         steps = [{"color": below, "value": None}] + ([] if limit is None else [{"color": above, "value": limit}])
         defaults |= {"thresholds": {"mode": "absolute", "steps": steps}}
-    elif panel.look is Look.HEATMAP:
-        target = {"format": "heatmap"}
-    else:
-        target = {"format": "table", "instant": True}
+    elif panel.look is Look.TABLE:
         hidden = dict.fromkeys(("Time", "__name__", "alertstate"), True)
         transformations = [{"id": "organize", "options": {"excludeByName": hidden}}]
     return {
@@ -130,7 +132,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "type": panel.look.value,
         "title": panel.title,
         "description": panel.description,
-        "datasource": _DATASOURCE,
+        "datasource": _datasource(source),
         "gridPos": place,
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "options": OPTIONS[panel.look],
@@ -138,14 +140,23 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
         "targets": [
             {
                 "refId": chr(ord("A") + index),
-                "datasource": _DATASOURCE,
-                "expr": expression(text),
-                "legendFormat": legend,
-                **target,
+                "datasource": _datasource(source),
+                **_query(panel.look, source, text, legend),
             }
             for index, (text, legend) in enumerate(panel.queries)
         ],
     }
+
+
+def _datasource(source: Source) -> dict[str, str]:
+    return {"type": source.value, "uid": "${datasource}"}
+
+
+def _query(look: Look, source: Source, text: str, legend: str) -> dict[str, Any]:
+    if source is Source.POSTGRES:
+        shape = "table" if look is Look.TABLE else "time_series"
+        return {"rawSql": text, "rawQuery": True, "editorMode": "code", "format": shape}
+    return {"expr": expression(text), "legendFormat": legend, **FORMATS.get(look, {})}
 
 
 def _namespace() -> dict[str, Any]:
@@ -153,7 +164,7 @@ def _namespace() -> dict[str, Any]:
         "name": "namespace",
         "label": "Namespace",
         "type": "query",
-        "datasource": _DATASOURCE,
+        "datasource": _datasource(Source.PROMETHEUS),
         "query": "label_values(wakupush_exporter_up, namespace)",
         "refresh": 2,
         "includeAll": True,

@@ -9,6 +9,7 @@ import yaml
 
 from deploy.monitoring.dashboards import DASHBOARDS
 from deploy.monitoring.generate import files
+from deploy.monitoring.reports import REPORTS
 from deploy.monitoring.rules import ALERTS, COMPONENTS, OBJECTIVES
 from wakupush.model.events import EventKind
 from wakupush.model.platforms import Platform
@@ -151,7 +152,7 @@ def test_every_metric_is_in_a_dashboard():
 
 
 def test_every_panel_has_a_unit_and_a_sentence():
-    panels = [panel for dashboard in DASHBOARDS for _, row in dashboard.rows for panel in row]
+    panels = [panel for dashboard in (*DASHBOARDS, REPORTS) for _, row in dashboard.rows for panel in row]
     assert [panel.title for panel in panels if not panel.unit or len(panel.description.split()) < 4] == []
 
 
