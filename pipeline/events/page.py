@@ -368,7 +368,7 @@ def _pushes(report: WrittenReport) -> str:
         )
         is_known = admitted.shown and not admitted.is_partial and not delivered.is_partial
         share = percent(min(1.0, delivered.shown / admitted.shown)) if is_known else NOTHING
-        body.append((app or "any app", push_type.replace("_", " ") or "unknown", str(admitted), str(delivered), share))
+        body.append((app or "all apps", push_type.replace("_", " ") or "unknown", str(admitted), str(delivered), share))
     return table(("app", "type", "admitted", "delivered", "share"), body) if body else ""
 
 
