@@ -125,10 +125,12 @@ _DELIVERY = f"""
         LATERAL (SELECT now() - interval '{{age}}' * (n / %(rows)s::float8)) AS s (seen)
 """
 _CONTENT = f"{_KEY} || {_KEY} || {_KEY}"
+_IN_ORDER = """CASE WHEN seen < date_trunc('day', now() - interval '1 day', 'UTC') THEN date_trunc('day', seen, 'UTC')
+    ELSE seen END"""
 _COLUMNS = ("state", "attempt", "base", "content", "failure", "next_attempt", "finished", "age")
 _STATES = (
-    # Of an outage that ended: most of them are as old as they are kept, or older.
-    ("expired", 3, 10**12, _CONTENT, "'gorush_unreachable'", "NULL", "seen", "8 days"),
+    # Of an outage that ended: most of them are as old as they are kept, or older, and in order but for the last day's.
+    ("expired", 3, 10**12, _CONTENT, "'gorush_unreachable'", "NULL", _IN_ORDER, "8 days"),
     ("delivered", 1, 2 * 10**12, "NULL", "NULL", "NULL", "seen", "25 hours"),
     ("pending", 0, 3 * 10**12, _CONTENT, "NULL", "seen", "NULL", "1 hour"),
 )

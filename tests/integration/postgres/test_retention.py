@@ -262,22 +262,36 @@ def test_a_rule_reads_only_what_it_deletes(connection, name):
     assert max(node["Actual Rows"] for node in nodes) == 5
 
 
-@pytest.mark.parametrize(
-    ("table", "row"),
-    [
-        ("query_topics", "(key_hash, prefixed, topic) SELECT sha256(number::text::bytea), false, '' FROM numbers"),
-        (
-            "registrations",
-            """(key_hash, installation_hash, version, request_digest, registered)
-            SELECT sha256(number::text::bytea), '', 1, '', false FROM numbers""",
-        ),
-    ],
-)
-def test_a_step_reads_few_rows_however_many_were_written_today(connection, table, row):
+#: How 10,000 rows of each table are made, how they are made a day older, and which are in order.
+WRITTEN = ("written_on = written_on - 1", "written_on IS NULL")
+SORTED_TABLES = {
+    "query_topics": (
+        "(key_hash, prefixed, topic) SELECT sha256(number::text::bytea), false, '' FROM numbers",
+        *WRITTEN,
+    ),
+    "registrations": (
+        """(key_hash, installation_hash, version, request_digest, registered)
+        SELECT sha256(number::text::bytea), '', 1, '', false FROM numbers""",
+        *WRITTEN,
+    ),
+    "deliveries": (
+        """(delivery_key, key_hash, installation_hash, platform, notification_type, sealed_content, state, attempt,
+            seen_at, expires_at, finished_at, task_id, trace_id)
+        SELECT key_hash, key_hash, '', 1, 1, '', 'expired', 1, noon, noon, noon, 'task', 'trace'
+        FROM numbers, sha256(number::text::bytea) AS key_hash,
+            LATERAL (SELECT date_trunc('day', now(), 'UTC') + interval '12 hours') AS today (noon)""",
+        "finished_at = finished_at - interval '1 day'",
+        "trace_id IS NULL",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", SORTED_TABLES)
+def test_a_step_reads_few_rows_however_many_were_written_today(connection, table):
+    row, past, in_order = SORTED_TABLES[table]
     connection.execute(f"WITH numbers AS (SELECT generate_series(1, 10000) AS number) INSERT INTO {table} {row}")
     connection.execute("SET session_replication_role = replica")
-    past = "UPDATE {} SET written_on = written_on - 1 WHERE get_byte(key_hash, 1) = 7"
-    changed = connection.execute(past.format(table)).rowcount
+    changed = connection.execute(f"UPDATE {table} SET {past} WHERE get_byte(key_hash, 1) = 7").rowcount
     connection.execute("RESET session_replication_role")
     connection.execute(f"ANALYZE {table}")
     start, steps = b"", 0
@@ -288,5 +302,5 @@ def test_a_step_reads_few_rows_however_many_were_written_today(connection, table
         [after] = connection.execute(read, (table, table)).fetchone()
         assert after - before < 5 * maintenance.SORTED_ROWS
         steps += 1
-    left = connection.execute(f"SELECT count(*) FILTER (WHERE written_on IS NULL), count(*) FROM {table}").fetchone()
+    left = connection.execute(f"SELECT count(*) FILTER (WHERE {in_order}), count(*) FROM {table}").fetchone()
     assert (left, steps) == ((changed, 10000), 10)

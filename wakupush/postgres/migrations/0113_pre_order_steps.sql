@@ -46,13 +46,16 @@ BEGIN
                 INSERT INTO registrations VALUES (registration.*);
             END LOOP;
         WHEN 'deliveries' THEN
+            SELECT delivery_key INTO last FROM deliveries
+            WHERE delivery_key >= start AND state IN ('dead_letter', 'expired')
+                AND finished_at AT TIME ZONE 'UTC' <> date_trunc('day', finished_at AT TIME ZONE 'UTC')
+            ORDER BY delivery_key OFFSET most LIMIT 1;
             keys := ARRAY(
                 SELECT delivery_key FROM deliveries
-                WHERE delivery_key >= start AND state IN ('dead_letter', 'expired') AND finished_at < today
+                WHERE delivery_key >= start AND (delivery_key < last OR last IS NULL)
+                    AND state IN ('dead_letter', 'expired') AND finished_at < today
                     AND finished_at AT TIME ZONE 'UTC' <> date_trunc('day', finished_at AT TIME ZONE 'UTC')
-                ORDER BY delivery_key LIMIT most
             );
-            last := keys[cardinality(keys)];
             -- Whoever unregisters a device locks it, and then deletes its deliveries.
             PERFORM FROM registrations
             WHERE (key_hash, installation_hash) IN (
@@ -71,8 +74,6 @@ BEGIN
                 delivery.trace_id := NULL;
                 INSERT INTO deliveries VALUES (delivery.*);
             END LOOP;
-            -- The first key after the last one: those that others change are not looked at again.
-            last := last || '\x00';
     END CASE;
     RETURN last;
 END

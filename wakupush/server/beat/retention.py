@@ -83,8 +83,9 @@ def _work(beat: Beat) -> dict[str, Callable[[], int | None]]:
     if keep.registrations is not None:
         unregister = partial(registrations.unregister_dead, seconds=keep.registrations, most=maintenance.CHUNK_ROWS)
         work["registrations"] = partial(_in_chunks, beat, unregister)
-    work |= {f"{table}_sorted": partial(_sort, beat, table) for table in maintenance.SORTED}
     work["topics"] = partial(_unwatch, beat)
+    # The dead letters of an outage take 15 minutes a million.
+    work |= {f"{table}_sorted": partial(_sort, beat, table) for table in maintenance.SORTED}
     return work
 
 
