@@ -44,6 +44,19 @@ _OPTIMISED_FROM: Final = {
     "Tier4CompileThreshold": 1_500_000,
     "Tier4BackEdgeThreshold": 4_000_000,
 }
+#: What results depend on.
+_FIXED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    # Damage inside a file must be an error that names the file, and never give wrong numbers.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+}
+#: What an operator's Spark configuration may say otherwise.
+_DEFAULTS: Final = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 #: What the driver of Postgres asks for, and only its compiler uses.
 NEEDLESS: Final = "org.checkerframework:checker-qual"
 
@@ -82,6 +95,9 @@ def _java_options(settings: PipelineSettings) -> Iterator[str]:
 def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator[SparkSession]:
     """Run a Spark session until the end of the block.
 
+    Started by ``spark-submit``, it runs where, and with what, that was told to. Otherwise the settings say so. Either
+    way an operator's Spark configuration decides all that the results do not depend on.
+
     Args:
         settings: where it runs, and with how much memory.
         lake: whether it needs `JARS`, for the lake and for reading Postgres.
@@ -91,41 +107,48 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
     """
     if problem := missing_parts():
         raise PipelineError(problem)
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     log4j = resources.files("wakupush.pipeline") / "log4j2.properties"
-    options = {
+    # What Java is started with; spark-submit has started it already.
+    chosen = {
+        "spark.master": settings.master,
+        "spark.app.name": "wakupush pipeline",
         "spark.driver.memory": settings.memory,
         "spark.driver.defaultJavaOptions": " ".join(
             (f"-Dlog4j2.configurationFile=file:{log4j}", *_java_options(settings))
         ),
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.parquet.compression.codec": "zstd",
-        # Damage inside a file must be an error that names the file, and never give wrong numbers.
-        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+        **(_on_loopback() if settings.master.startswith("local") else {}),
+        **(jars(settings) if lake else {}),
     }
-    if settings.master.startswith("local"):
-        options |= _on_loopback()
-    if lake:
-        options |= jars(settings)
-        options["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     # Executors run this Python, not the one called python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(settings.master).appName("wakupush pipeline")
-    for name, value in options.items():
-        builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        if not is_submitted:
+            # Only with Java there can one read what spark-defaults.conf says.
+            SparkContext._ensure_initialized(  # noqa: SLF001 - the public way also starts Spark
+                conf=SparkConf(loadDefaults=False).setAll(list(chosen.items()))
+            )
+        conf = SparkConf()  # what spark-submit was told, and spark-defaults.conf
+        if not is_submitted:
+            conf.setAll(list(chosen.items()))
+        for name, value in _DEFAULTS.items():
+            conf.setIfMissing(name, value)
+        conf.setAll(list(_FIXED.items()))
+        if lake:
+            conf.set("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
         raise PipelineError(
-            f"Spark does not start on {settings.master} ({type(error).__name__}): its messages are above"
+            f"Spark does not start{'' if is_submitted else f' on {settings.master}'} ({type(error).__name__}):"
+            " its messages are above"
         ) from error
     try:
-        _check_jars(session.conf.get("spark.jars", "") or "")
+        if not is_submitted:
+            _check_jars(session.conf.get("spark.jars", "") or "")
     except PipelineError:
         session.stop()
         raise

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from wakupush.model.roles import STATEMENT_SECONDS, Role
-from wakupush.postgres.backlog import count_deliveries, export_backlog
+from wakupush.postgres.backlog import count_deliveries, export_backlog, pipeline_runs
 from wakupush.postgres.maintenance import EVENTS
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog
@@ -89,9 +89,13 @@ class BacklogCollector(Collector):
             end_if_outdated(connection)
             backlogs = count_deliveries(connection, self._app_platforms)
             export = export_backlog(connection)
+            runs = pipeline_runs(connection)
         if export is not None:
             metrics.EXPORT_LAG_SECONDS.labels(EVENTS).set(export.seconds)
             metrics.EXPORT_LAG_ROWS.labels(EVENTS).set(export.rows)
+        for run in runs:
+            metrics.PIPELINE_RUN_TIME.labels(run.job).set(run.ended_at)
+            metrics.PIPELINE_RUN_SECONDS.labels(run.job).set(run.seconds)
         for deliveries in backlogs:
             labels = deliveries.app_platform.labels
             metrics.DELIVERIES_PENDING.labels(*labels).set(deliveries.pending)

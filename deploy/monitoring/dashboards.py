@@ -561,6 +561,18 @@ DELIVERIES = Dashboard(
                     ),
                     "What `wakupush pipeline export` has yet to take; nothing if there is no export.",
                 ),
+                Panel(
+                    "Jobs of the pipeline",
+                    "s",
+                    (
+                        (
+                            "time() - max by (command) (wakupush_pipeline_run_timestamp_seconds{$n})",
+                            "since {{command}}",
+                        ),
+                        ("max by (command) (wakupush_pipeline_run_seconds{$n})", "{{command}} took"),
+                    ),
+                    "The last runs that succeeded, of jobs that use Postgres.",
+                ),
             ),
         ),
         (

@@ -41,6 +41,11 @@ def is_ours(settings: PipelineSettings) -> bool:
     }
 
 
+def is_in_postgres(settings: PipelineSettings) -> bool:
+    """Return whether the catalog is in the server's Postgres."""
+    return not settings.catalog.keys() & {"type", "catalog-impl"}
+
+
 def is_folder_alone(settings: PipelineSettings) -> bool:
     """Return whether the folder itself is the catalog, in which two commits may both succeed."""
     return catalog_settings(settings).get("type") == "hadoop"
@@ -56,7 +61,7 @@ def properties(settings: Settings) -> dict[str, str]:
     if settings.pipeline.warehouse_is_remote:
         own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
     theirs = catalog_settings(settings.pipeline)
-    if theirs.keys() & {"type", "catalog-impl"}:
+    if not is_in_postgres(settings.pipeline):
         return own | theirs
     with connect(settings.postgres) as connection:
         connection.execute(f"SELECT FROM {SCHEMA}.iceberg_tables LIMIT 0")

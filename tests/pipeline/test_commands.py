@@ -1,17 +1,24 @@
 """The commands, as an operator calls them; what is missing is told in one line."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import psycopg
+import pyspark
 import pytest
 from typer.testing import CliRunner
 
 from support.pipeline.happenings import FOR_EVER
 from wakupush.cli import app
 from wakupush.pipeline import session
+from wakupush.postgres.backlog import pipeline_runs
 
 
 @pytest.fixture
@@ -45,6 +52,72 @@ def test_make_up_export_report_and_plan(call, monkeypatch, dsn, tmp_path):
     told = call("capacity", "--users", "2", "--gorush", "200")
     assert "2 times the users" in told
     assert "components:" in told
+
+
+def test_each_job_says_what_it_did_as_json(call, monkeypatch, dsn, tmp_path):
+    monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", dsn)
+
+    def facts(*arguments):
+        return json.loads(call(*arguments, "--json").splitlines()[-1])
+
+    made_up = facts("synthesize", "--messages", "120", "--days", "3", "--into", "postgres")
+    assert made_up == {"events": made_up["events"], "into": "postgres"}
+    assert facts("export") == {"rows": made_up["events"], "steps": 1, "forgotten_keys": 0}
+    assert facts("tidy").keys() == {"compacted", "deleted", "forgotten", "without"}
+    [first, last] = [(datetime.now(UTC) - timedelta(days=ago)).date().isoformat() for ago in (3, 1)]
+    page = tmp_path / "reports" / f"{first}_{last}" / "report.html"
+    told = facts("report", "--from", first)
+    assert told == {"first": first, "last": last, "events": told["events"], "is_partial": True, "page": str(page)}
+    assert 0 < told["events"] <= made_up["events"]
+    assert set(facts("capacity", "--from", first)["values"]["components"]) <= {"registration", "query", "dispatch"}
+    with psycopg.connect(dsn) as connection:
+        runs = {run.job: run.seconds for run in pipeline_runs(connection)}
+    assert runs.keys() == {"synthesize", "export", "tidy", "report", "capacity"}
+    assert all(0 < seconds < 600 for seconds in runs.values())
+
+
+def test_spark_submit_and_an_operators_configuration_decide_where_a_job_runs(tmp_path):
+    (tmp_path / "job.py").write_text("import runpy\n\nrunpy.run_module('wakupush', run_name='__main__')\n")
+    events = tmp_path / "log"
+    events.mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir file:{events}\nspark.eventLog.rolling.enabled false\n"
+        "spark.eventLog.compress false\nspark.sql.session.timeZone Asia/Tokyo\n"
+    )
+    environment = os.environ | {
+        "SPARK_CONF_DIR": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',
+        "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
+        "WAKUPUSH_PIPELINE__KEYS": str(tmp_path / "keys"),
+        "WAKUPUSH_PIPELINE__MASTER": "local[3]",
+        "WAKUPUSH_PIPELINE__MEMORY": "800m",
+    }
+    job = ["pipeline", "synthesize", "--messages", "20", "--days", "1", "--json"]
+    submit = [
+        *(str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"),
+        *("--driver-memory", "700m", "--packages", f"{session.JDBC_DRIVER},{session.ICEBERG}"),
+        *("--exclude-packages", session.NEEDLESS, str(tmp_path / "job.py")),
+    ]
+    for number, start in enumerate((submit, [sys.executable, "-m", "wakupush"]), start=1):
+        result = subprocess.run(
+            [*start, *job], env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout.splitlines()[-1])["into"] == "lake"
+        [log] = set(events.iterdir())
+        lines = map(json.loads, log.read_text().splitlines())
+        [told] = [line for line in lines if line["Event"] == "SparkListenerEnvironmentUpdate"]
+        options = told["Spark Properties"]
+        assert (options["spark.master"], options["spark.driver.memory"]) == {
+            1: ("local[1]", "700m"),
+            2: ("local[3]", "800m"),
+        }[number]
+        # What the numbers depend on is not an operator's choice.
+        assert options["spark.sql.session.timeZone"] == "UTC"
+        log.unlink()
+        shutil.rmtree(tmp_path / "lake")
 
 
 def test_what_is_wrong_is_told(call):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wakupush.cli.options import AsJson
 from wakupush.cli.output import progress_bar
 from wakupush.runtime.durations import parse_since
 from wakupush.runtime.usage import UsageError
@@ -45,7 +48,7 @@ LastDay = Annotated[str | None, typer.Option("--to", help="Last day; yesterday b
 
 
 @app.command()
-def export(warehouse: Warehouse = None) -> None:
+def export(*, as_json: AsJson = False, warehouse: Warehouse = None) -> None:
     """Copy new delivery events from Postgres into the lake, each exactly once.
 
     You may kill it at any time: the next run continues after the last commit.
@@ -53,11 +56,12 @@ def export(warehouse: Warehouse = None) -> None:
     with _extra():
         from wakupush.pipeline.events import export as exporting
 
-    with _job("events", warehouse, lake=True) as (spark, settings, progress):
+    with _job("export", "events", warehouse, lake=True) as (spark, settings, progress):
         totals = exporting.run(spark, settings, progress)
-    typer.echo(f"{totals.rows} events taken over in {totals.steps} steps")
+    sentences = [f"{totals.rows} events taken over in {totals.steps} steps"]
     if totals.forgotten_keys:
-        typer.echo(f"{totals.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
+        sentences.append(f"{totals.forgotten_keys} keys of pseudonyms are deleted: their periods are over")
+    _tell(asdict(totals), sentences, as_json=as_json)
 
 
 @app.command()
@@ -67,6 +71,7 @@ def tidy(
         list[str] | None,
         typer.Option(metavar="FILE", help="Take a damaged file out of the lake, with its events; repeatable."),
     ] = None,
+    as_json: AsJson = False,
     warehouse: Warehouse = None,
 ) -> None:
     """Compact the files of the lake, and delete days past the retention and unused files.
@@ -76,13 +81,14 @@ def tidy(
     with _extra():
         from wakupush.pipeline.events import tidy as tidying
 
-    with _job("tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
+    with _job("tidy", "tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
         totals = tidying.run(spark, settings, without or [])
-    typer.echo(f"{totals.compacted} files put together, {totals.deleted} deleted")
+    sentences = [f"{totals.compacted} files put together, {totals.deleted} deleted"]
     if totals.forgotten:
-        typer.echo(f"{totals.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
+        sentences.append(f"{totals.forgotten} events were older than WAKUPUSH_RETENTION__LAKE and are forgotten")
     if totals.without:
-        typer.echo(f"{totals.without} events are out of the lake with their files")
+        sentences.append(f"{totals.without} events are out of the lake with their files")
+    _tell(asdict(totals), sentences, as_json=as_json)
 
 
 @app.command()
@@ -91,6 +97,7 @@ def report(
     first: FirstDay = None,
     last: LastDay = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make all days, not only those that changed.")] = False,
+    as_json: AsJson = False,
     warehouse: Warehouse = None,
 ) -> None:
     """Write the tables and the page of a report, by default about the last four weeks.
@@ -101,9 +108,17 @@ def report(
         from wakupush.pipeline.events import report as reporting
 
     days = _days(first, last, 28)
-    with _job("days", warehouse, lake=True) as (spark, settings, progress):
+    with _job("report", "days", warehouse, lake=True) as (spark, settings, progress):
         result = reporting.run(spark, settings, *days, progress, rebuild=rebuild)
-    typer.echo(f"{result.events} events of {result.first} to {result.last}: {result.page}")
+    facts = {
+        "first": result.first.isoformat(),
+        "last": result.last.isoformat(),
+        "events": result.events.shown,
+        "is_partial": result.events.is_partial,
+        "page": str(result.page),
+    }
+    sentence = f"{result.events} events of {result.first} to {result.last}: {result.page}"
+    _tell(facts, [sentence], as_json=as_json)
 
 
 @app.command()
@@ -118,6 +133,7 @@ def capacity(
         list[str] | None,
         typer.Option(help="Milliseconds of CPU time of a message, as dispatch=0.9; `make bench` measures them."),
     ] = None,
+    as_json: AsJson = False,
     warehouse: Warehouse = None,
 ) -> None:
     """Compute how many replicas each pool needs, check that on the later half of the days, and print chart values."""
@@ -126,7 +142,7 @@ def capacity(
 
     days = _days(first, last, 28)
     costs = planning.costs(cost or [])
-    with _job("queues", warehouse, lake=True) as (spark, settings, progress):
+    with _job("capacity", "queues", warehouse, lake=True) as (spark, settings, progress):
         question = planning.Question(
             wait=wait,
             users=users,
@@ -136,7 +152,7 @@ def capacity(
             notifications=settings.gorush.batch_size,
         )
         plan = planning.run(spark, settings, days, question, progress)
-    typer.echo(planning.describe(plan))
+    _tell({"values": planning.values(plan), **asdict(plan)}, [planning.describe(plan)], as_json=as_json)
 
 
 @app.command()
@@ -144,6 +160,8 @@ def fetch_archive(
     since: Annotated[
         str, typer.Option(help="Start: how long ago (`30m`, `2h`, `400d`), or a time, as 2026-11-01T12:00.")
     ] = "30d",
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch messages on the server's own topics from Stores into Parquet, for `rebuild`; existing files stay.
 
@@ -154,10 +172,11 @@ def fetch_archive(
     settings = _settings()
     with _bar("hours of a shard") as progress:
         totals = fetch.run(settings, _since(since), progress)
-    typer.echo(
+    sentence = (
         f"{totals.messages} messages of {totals.hours - totals.failed} hours of a shard fetched;"
         f" {totals.complete_before} were complete already"
     )
+    _tell(asdict(totals), [sentence], as_json=as_json)
     if totals.malformed:
         typer.echo(f"{totals.malformed} messages could not be read", err=True)
     if totals.failed:
@@ -168,10 +187,7 @@ def fetch_archive(
 
 
 @app.command()
-def rebuild(
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcomes as JSON.")] = False,
-) -> None:
+def rebuild(*, as_json: AsJson = False) -> None:
     """Rebuild the registrations from the archive, and load them into the database, which may be in use.
 
     Newer rows of the database stay. You may kill it at any time, and run it again.
@@ -179,7 +195,7 @@ def rebuild(
     with _extra():
         from wakupush.pipeline.archive import rebuild as rebuilding
 
-    with _job("tasks", tasks=True) as (spark, settings, _):
+    with _job("rebuild", "tasks", tasks=True) as (spark, settings, _):
         rebuilt = rebuilding.run(spark, settings)
     typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
     if not rebuilt.watched:
@@ -191,7 +207,7 @@ def rebuild(
 
 
 @app.command()
-def warm_topics() -> None:
+def warm_topics(*, as_json: AsJson = False) -> None:
     """Derive the missing keys of query topics, 12 to 25 ms each, on all cores.
 
     You may kill it at any time: the next run continues.
@@ -199,9 +215,9 @@ def warm_topics() -> None:
     with _extra():
         from wakupush.pipeline.archive import warm
 
-    with _job("keys") as (spark, settings, progress):
+    with _job("warm-topics", "keys") as (spark, settings, progress):
         count = warm.run(spark, settings, progress)
-    typer.echo(f"{count} keys derived and stored")
+    _tell({"keys": count}, [f"{count} keys derived and stored"], as_json=as_json)
 
 
 @app.command()
@@ -214,6 +230,7 @@ def synthesize(
     into: Annotated[
         Destination, typer.Option(help="Where they go; refused if real ones are there.")
     ] = Destination.LAKE,
+    as_json: AsJson = False,
     warehouse: Warehouse = None,
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
@@ -224,9 +241,15 @@ def synthesize(
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
     write = made_up.into_lake if into is Destination.LAKE else made_up.into_postgres
-    with _job("tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
+    with _job("synthesize", "tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
         count = write(spark, settings, plan)
-    typer.echo(f"{count} events made up, into {into.value}")
+    facts = {"events": count, "into": into.value}
+    _tell(facts, [f"{count} events made up, into {into.value}"], as_json=as_json)
+
+
+def _tell(facts: dict[str, Any], sentences: list[str], *, as_json: bool) -> None:
+    """Print what a job did, as one line of JSON or as sentences."""
+    typer.echo(json.dumps(facts) if as_json else "\n".join(sentences))
 
 
 @contextmanager
@@ -248,10 +271,18 @@ def _settings(warehouse: str | None = None) -> Settings:
 
 @contextmanager
 def _job(
-    what: str, warehouse: str | None = None, *, lake: bool = False, tasks: bool = False
+    name: str, what: str, warehouse: str | None = None, *, lake: bool = False, tasks: bool = False
 ) -> Iterator[tuple[Any, Settings, Callable[[int, int], None]]]:
-    """Run a Spark session with a bar; with `tasks`, the bar shows Spark's own."""
+    """Run a Spark session with a bar, and note the end of a job of the lake.
+
+    Args:
+        name: of the command.
+        what: the bar counts.
+        lake: whether the job uses the lake.
+        tasks: whether the bar shows Spark's own tasks.
+    """
     with _extra():
+        from wakupush.pipeline.events.runs import noting
         from wakupush.pipeline.session import spark_session, telling_tasks
 
     settings = _settings(warehouse)
@@ -259,6 +290,7 @@ def _job(
         spark_session(settings.pipeline, lake=lake) as spark,
         _bar(what) as progress,
         telling_tasks(spark, progress) if tasks else nullcontext(),
+        noting(name, settings) if lake else nullcontext(),
     ):
         yield spark, settings, progress
 

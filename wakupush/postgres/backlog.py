@@ -1,4 +1,4 @@
-"""How many deliveries wait, and how many events wait for the export, read at a bounded cost."""
+"""How many deliveries wait, and how many events wait for the export, and when jobs last ran, read at a bounded cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +38,22 @@ class ExportBacklog:
     seconds: float
     #: `MOST` if there are more.
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """The last run of a job of the pipeline that ended well."""
+
+    job: str
+    #: Seconds since the epoch.
+    ended_at: float
+    #: For which it ran.
+    seconds: float
+
+
+def pipeline_runs(connection: Connection) -> list[PipelineRun]:
+    """Return the last run of each job of the pipeline; none if their catalog is elsewhere."""
+    return [PipelineRun(*row) for row in connection.execute(_SQL["pipeline_runs"])]
 
 
 def export_backlog(connection: Connection) -> ExportBacklog | None:

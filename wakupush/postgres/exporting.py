@@ -93,3 +93,8 @@ def has_others_than(connection: Connection, worker: str) -> bool:
     """Return whether there are events of other workers than one."""
     row = connection.execute(_SQL["others_than"], {"worker": worker}).fetchone()
     return row is None or bool(row[0])
+
+
+def note_run(connection: Connection, job: str, seconds: float) -> None:
+    """Store that a job of the pipeline has ended well, and how long it took."""
+    connection.execute(_SQL["note_run"], {"job": job, "seconds": seconds})

@@ -278,6 +278,14 @@ EXPORT_LAG_SECONDS: Final = Gauge(
 EXPORT_LAG_ROWS: Final = Gauge(
     "wakupush_export_lag_rows", "Events that `wakupush pipeline export` has yet to take, 100,000 at most.", ["table"]
 )
+PIPELINE_RUN_TIME: Final = Gauge(
+    "wakupush_pipeline_run_timestamp_seconds",
+    "When the last run of `wakupush pipeline` that succeeded ended, seconds since 1970.",
+    ["command"],
+)
+PIPELINE_RUN_SECONDS: Final = Gauge(
+    "wakupush_pipeline_run_seconds", "How long the last run of `wakupush pipeline` that succeeded took.", ["command"]
+)
 EXPORTER: Final = (
     EXPORTER_UP,
     QUEUE_TASKS,
@@ -292,4 +300,6 @@ EXPORTER: Final = (
     DELIVERIES_POSTING,
     EXPORT_LAG_SECONDS,
     EXPORT_LAG_ROWS,
+    PIPELINE_RUN_TIME,
+    PIPELINE_RUN_SECONDS,
 )

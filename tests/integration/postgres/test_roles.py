@@ -84,7 +84,7 @@ USES = {
         "dead_letters": EVERY,
         "dead_tokens": EVERY,
         "token_trials": {"shares"},
-        "backlog": EVERY,
+        "backlog": {"waiting", "export"},
         "reconciliation": {"watermarks"},
         "history": EVERY,
         "quarantine": EVERY,
@@ -92,7 +92,7 @@ USES = {
         "limits": EVERY,
     },
     Role.PIPELINE: {"exporting": EVERY},
-    Role.LAKE: {"exporting": {"lock"}},
+    Role.LAKE: {"exporting": {"lock", "note_run"}},
     Role.REBUILD: {
         "rebuilding": EVERY,
         "apps": EVERY,

@@ -1,6 +1,7 @@
 """What waits, read from a real Redis and a real Postgres."""
 
 import json
+import re
 import time
 
 import pytest
@@ -211,6 +212,9 @@ def scrape(collector):
 
 def test_what_does_not_answer_has_no_figures(connection, dsn, redis_server, app):
     exporting.note_exported(connection, 0)
+    begin = int(time.time())
+    exporting.note_run(connection, "report", 90.0)
+    exporting.note_run(connection, "report", 60.5)
     send_entries(app, DISPATCH, entries(5, time.time() - 7))
     own = PostgresSettings(dsn=make_conninfo(dsn, user=Role.EXPORTER))
     settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=own)
@@ -220,19 +224,21 @@ def test_what_does_not_answer_has_no_figures(connection, dsn, redis_server, app)
     assert 7 <= whole["wakupush_queue_oldest_seconds", "dispatch"] < 20
     assert whole["wakupush_deliveries_due", "", "ios"] == 0
     assert whole["wakupush_export_lag_rows", "delivery_events"] == 0
-    assert len({name for name, *_ in whole}) == 13
+    assert whole["wakupush_pipeline_run_seconds", "report"] == 60.5
+    assert begin <= whole["wakupush_pipeline_run_timestamp_seconds", "report"] <= time.time()
+    assert len({name for name, *_ in whole}) == 15
     nowhere = "127.0.0.1:1"
     no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})
     found = scrape(BacklogCollector(no_redis))
     assert found["wakupush_exporter_up", "redis"] == 0
     assert {name for name, *_ in found} == {"wakupush_exporter_up"} | {
-        name for name, *_ in whole if "deliveries" in name or "export_lag" in name
+        name for name, *_ in whole if re.search("deliveries|export_lag|pipeline", name)
     }
     no_postgres = settings.model_copy(update={"postgres": PostgresSettings(dsn=f"postgresql://x@{nowhere}/x")})
     found = scrape(BacklogCollector(no_postgres))
     assert found["wakupush_exporter_up", "postgres"] == 0
     assert {name for name, *_ in found} == {
-        name for name, *_ in whole if "deliveries" not in name and "export_lag" not in name
+        name for name, *_ in whole if not re.search("deliveries|export_lag|pipeline", name)
     }
 
 

@@ -5,3 +5,4 @@ GRANT SELECT (is_only, transaction_id), INSERT (transaction_id), UPDATE (transac
 GRANT USAGE ON SCHEMA wakupush_lake TO wakupush_pipeline;
 GRANT SELECT, INSERT, UPDATE, DELETE ON wakupush_lake.iceberg_namespace_properties TO wakupush_pipeline;
 GRANT SELECT, INSERT, UPDATE, DELETE ON wakupush_lake.iceberg_tables TO wakupush_pipeline;
+GRANT SELECT (job, seconds), INSERT (job, seconds), UPDATE (ended_at, seconds) ON pipeline_runs TO wakupush_pipeline;

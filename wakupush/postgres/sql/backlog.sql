@@ -44,3 +44,6 @@ SELECT
         ) AS limited
     )
 FROM event_export
+
+-- name: pipeline_runs
+SELECT job, extract(epoch FROM ended_at)::float8, seconds FROM pipeline_runs

@@ -42,3 +42,7 @@ ON CONFLICT (is_only) DO UPDATE SET transaction_id = excluded.transaction_id, ex
 
 -- name: others_than
 SELECT EXISTS (SELECT FROM delivery_history WHERE worker <> %(worker)s)
+
+-- name: note_run
+INSERT INTO pipeline_runs (job, seconds) VALUES (%(job)s, %(seconds)s)
+ON CONFLICT (job) DO UPDATE SET ended_at = now(), seconds = excluded.seconds
