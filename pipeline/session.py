@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from wakupush.pipeline.errors import PipelineError
+from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.runtime.settings import PipelineSettings
 
 #: The oldest Java that Spark 4 runs on.
@@ -107,7 +109,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
     """
     if problem := missing_parts():
         raise PipelineError(problem)
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
+    from pyspark import SparkContext  # noqa: PLC0415 - an extra
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -140,6 +142,7 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
         conf.setAll(list(_FIXED.items()))
         if lake:
             conf.set("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+            conf.setAll(list(_without_catalog(conf, settings).items()))
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
         raise PipelineError(
@@ -191,6 +194,18 @@ def telling_tasks(spark: SparkSession, progress: Callable[[int, int], None], eve
     finally:
         over.set()
         thread.join()
+
+
+def _without_catalog(conf: SparkConf, settings: PipelineSettings) -> dict[str, str]:
+    """Return the options that keep the properties of the lake's catalog out of Spark's event log and page.
+
+    Spark redacts a property of a session only if it knows the name from its start.
+    """
+    names = {*settings.catalog, "jdbc.password", "jdbc.user", "uri", "warehouse"}
+    expression = conf.get("spark.redaction.regex", "(?i)secret|password|token|access[.]?key")
+    return {f"spark.sql.catalog.{CATALOG}.{name}": "" for name in names} | {
+        "spark.redaction.regex": rf"{expression}|^spark\.sql\.catalog\.{CATALOG}\."
+    }
 
 
 def _on_loopback() -> dict[str, str]:

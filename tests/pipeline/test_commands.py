@@ -88,7 +88,9 @@ def test_spark_submit_and_an_operators_configuration_decide_where_a_job_runs(tmp
         "SPARK_CONF_DIR": str(tmp_path),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-        "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',
+        "WAKUPUSH_PIPELINE__CATALOG": json.dumps(
+            {"type": "hadoop", "jdbc.password": "planted", "s3.secret-access-key": "planted", "credential": "planted"}
+        ),
         "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
         "WAKUPUSH_PIPELINE__KEYS": str(tmp_path / "keys"),
         "WAKUPUSH_PIPELINE__MASTER": "local[3]",
@@ -114,6 +116,8 @@ def test_spark_submit_and_an_operators_configuration_decide_where_a_job_runs(tmp
             1: ("local[1]", "700m"),
             2: ("local[3]", "800m"),
         }[number]
+        assert '"spark.sql.catalog.lake.credential":"*********(redacted)"' in log.read_text()
+        assert "planted" not in log.read_text()
         # What the numbers depend on is not an operator's choice.
         assert options["spark.sql.session.timeZone"] == "UTC"
         log.unlink()
