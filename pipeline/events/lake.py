@@ -32,8 +32,11 @@ from wakupush.runtime.settings import Settings
 EVENTS: Final = f"{catalog.NAMESPACE}.events"
 #: Property of the table: how far the export got.
 MARK: Final = "wakupush.mark"
-#: A day and kind is a file, often of some kilobytes. Iceberg would count each as 4 MB, and make hundreds of tasks.
+#: A day is a file, often of less than a megabyte. Iceberg would count each as 4 MB, and make hundreds of tasks.
 _FEW_TASKS: Final = {"file-open-cost": str(256 * 1024), "split-size": str(16 * 1024 * 1024)}
+#: The size of the parts of a file, which is in the order of kinds: who wants one kind reads only its parts.
+_ROW_GROUPS: Final = "write.parquet.row-group-size-bytes"
+_ROW_GROUP_BYTES: Final = 1024 * 1024
 #: Prefix of the names of these branches.
 BRANCH: Final = "export_"
 
@@ -96,10 +99,15 @@ class Lake:
             field.name: f"{field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
             for field in schema.EVENTS.fields
         }
-        self.create(EVENTS, columns, "day, kind", "Delivery events, with pseudonyms of a period")
+        self.create(EVENTS, columns, "day", "Delivery events, with pseudonyms of a period")
         if self.table().sortOrder().isUnsorted():
             # In the order of users: the rows' own order would reveal their times.
             self.spark.sql(f"ALTER TABLE {EVENTS} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY day, kind, user")
+        if self.table().properties().get(_ROW_GROUPS) is None:
+            self.spark.sql(f"ALTER TABLE {EVENTS} SET TBLPROPERTIES ('{_ROW_GROUPS}' = '{_ROW_GROUP_BYTES}')")
+        if any(field.name() == "kind" for field in self.table().spec().fields()):
+            # Of a version that had a partition for each day and kind; `tidy` writes its files anew.
+            self.spark.sql(f"ALTER TABLE {EVENTS} DROP PARTITION FIELD kind")
 
     def create(self, table: str, columns: Mapping[str, str], partitions: str, comment: str) -> None:
         """Create a table unless it exists; add missing columns to one that does.
@@ -195,7 +203,7 @@ class Lake:
         """Return how many events were appended to a branch; refuse files that reveal the order in which users came."""
         head = self.table().snapshot(branch)
         between = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
-        before = F.lag("user").over(Window.partitionBy("_file").orderBy("_pos"))
+        before = F.lag("user").over(Window.partitionBy("_file", "kind").orderBy("_pos"))
         rows = self.spark.read.options(**between).table(EVENTS).select("user", before.alias("before"))
         row = rows.agg(
             F.count("*").alias("rows"), F.count_if(F.col("before") > F.col("user")).alias("unordered")

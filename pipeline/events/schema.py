@@ -44,7 +44,7 @@ EVENTS: Final = StructType(
 #: What each column means, for the table itself and docs/operating/pipeline.md.
 MEANINGS: Final = {
     "day": "The day of `time`, UTC; a partition.",
-    "kind": "The kind of event; a partition.",
+    "kind": "The kind of event; files are in its order.",
     "time": "When it happened: received and foreign to the second, all others to the hour.",
     "queue": "The queue that the message came through.",
     "platform": "ios or android.",

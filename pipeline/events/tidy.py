@@ -1,6 +1,6 @@
 """``wakupush pipeline tidy``: the maintenance of the lake's tables, by Iceberg's own procedures.
 
-Files of a day that is over are merged into one for each kind, and days past the retention are deleted. Then everything
+Files of a day that is over are merged, and days past the retention are deleted. Then everything
 goes that no reader of the last day can need: snapshots that were replaced before, and files that are in no snapshot.
 """
 
@@ -24,12 +24,15 @@ GRACE_SECONDS: Final = 86_400
 #: Seconds after which a file in no snapshot cannot belong to a run any more: many times the duration of a step.
 ORPHAN_SECONDS: Final = 3 * 86_400
 #: Condition in SQL for the files that Iceberg may merge or split: a partition's only file is left alone unless it is
-#: larger than Iceberg writes them.
+#: larger than Iceberg writes them, or of the former partitions by day and kind.
 _MERGED: Final = (
     f"partition IN (SELECT partition FROM {EVENTS}.partitions"
     f" WHERE file_count > 1 OR total_data_file_size_in_bytes > {512 * 1024 * 1024})"
+    f" OR partition.day IN (SELECT partition.day FROM {EVENTS}.partitions GROUP BY 1 HAVING count(*) > 1)"
 )
-#: More files than this of one kind and of a day that is not over are merged.
+#: Bytes of files that are merged at the same time: this bounds the memory.
+GROUP_BYTES: Final = 256 * 1024 * 1024
+#: More files than this of a day that is not over are merged.
 MOST_FILES: Final = 24
 
 
@@ -92,14 +95,20 @@ def _forget(lake: Lake, before: date) -> int:
 
 
 def _compact(lake: Lake, now: date) -> int:
-    """Merge the files of each day and kind, in the table's order; return the number of merged files."""
+    """Merge the files of each day, in the table's order; return the number of merged files."""
     over = _call(lake, "rewrite_data_files", EVENTS, _rewritten(f"day < DATE '{now}'", 2))
     present = _call(lake, "rewrite_data_files", EVENTS, _rewritten(f"day >= DATE '{now}'", MOST_FILES + 1))
     return int(over["rewritten_data_files_count"] + present["rewritten_data_files_count"])
 
 
 def _rewritten(where: str, least: int) -> str:
-    return f"""strategy => 'sort', where => "{where}", options => map('min-input-files', '{least}')"""
+    options = {
+        "min-input-files": least,
+        "max-file-group-size-bytes": GROUP_BYTES,
+        "max-concurrent-file-group-rewrites": 1,
+    }
+    pairs = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+    return f"""strategy => 'sort', where => "{where}", options => map({pairs})"""
 
 
 def _expire(lake: Lake, table: str) -> int:

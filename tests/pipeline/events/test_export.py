@@ -59,10 +59,10 @@ def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make
     # Nor by the order of the rows.
     files = {}
     stored = Lake.of(spark, settings).spark.sql(
-        f"SELECT _file, user FROM {EVENTS} WHERE user IS NOT NULL ORDER BY _file, _pos"
+        f"SELECT _file, kind, user FROM {EVENTS} WHERE user IS NOT NULL ORDER BY _file, _pos"
     )
     for row in stored.collect():
-        files.setdefault(row._file, []).append(row.user)
+        files.setdefault((row._file, row.kind), []).append(row.user)
     assert any(len(users) > 10 for users in files.values())
     assert all(users == sorted(users) for users in files.values())
 

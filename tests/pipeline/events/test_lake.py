@@ -14,6 +14,7 @@ from wakupush.pipeline.events.lake import EVENTS, MARK, Lake, LakeMark
 from wakupush.pipeline.events.pseudonyms import GRACE_DAYS, Keys, rehash
 
 DAY = date(2026, 11, 3)
+LATER = DAY + timedelta(days=1)
 
 
 def mark(transaction):
@@ -55,11 +56,9 @@ def branches(lake):
     return {row.name for row in lake.spark.sql(f"SELECT name FROM {EVENTS}.refs").collect()} - {"main"}
 
 
-def path_of(lake, kind, day):
-    [row] = lake.spark.sql(
-        f"SELECT file_path FROM {EVENTS}.files WHERE partition.kind = '{kind}' AND partition.day = DATE '{day}'"
-    ).collect()
-    return row.file_path
+def path_of(lake, day):
+    [file] = lake.files(lakes.of_days(day, day))
+    return file.path
 
 
 def test_events_and_mark_are_one_commit(lake):
@@ -155,8 +154,8 @@ def test_tables_and_columns_have_comments(lake):
 
 @pytest.mark.parametrize("damage", ["cut off", "inside", "gone"])
 def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, damage):
-    append(lake, [("attempt", DAY, number, bytes([number]) * 16) for number in range(100)] + [("failed", DAY, 7)])
-    broken = Path(path_of(lake, "attempt", DAY).removeprefix("file:"))
+    append(lake, [("attempt", DAY, number, bytes([number]) * 16) for number in range(100)] + [("failed", LATER, 7)])
+    broken = Path(path_of(lake, DAY).removeprefix("file:"))
     content = bytearray(broken.read_bytes())
     content[60:400:7] = bytes(byte ^ 0x55 for byte in content[60:400:7])
     broken.with_name(f".{broken.name}.crc").unlink()
@@ -171,10 +170,30 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
         lake.events().selectExpr("sum(hash(*) & 65535)").collect()
     with pytest.raises(PipelineError, match="is no file of the lake"):
         tidy.run(spark, settings, ["another.parquet"])
-    done = tidy.run(spark, settings, [path_of(lake, "attempt", DAY)])
+    done = tidy.run(spark, settings, [path_of(lake, DAY)])
     assert done.without == 100
     assert attempts(lake) == [7]
     assert lake.state().mark == mark(1)
+
+
+def test_a_lake_with_partitions_by_kind_goes_on_and_is_written_anew(spark, settings):
+    lake = Lake.of(spark, settings)
+    columns = {field.name: field.dataType.simpleString() for field in schema.EVENTS.fields}
+    lake.create(EVENTS, columns, "day, kind", "As a former version made it")
+    old = [("attempt", DAY, 1, b"b" * 16), ("attempt", DAY, 2, b"a" * 16), ("failed", DAY, 3), ("failed", LATER, 4)]
+    frame(lake, old).writeTo(EVENTS).append()
+    assert len(lake.files()) == 3
+    lake.prepare()
+    lake.prepare()
+    append(lake, [("failed", DAY, 5)])
+    assert lake.sizes() == {DAY: 4, LATER: 1}
+    # Files of the former partitions become one for each day, which the next run merges with the new ones.
+    assert [tidy.run(spark, settings, []).compacted for _ in range(3)] == [3, 2, 0]
+    assert [file.rows for file in lake.files()] in ([4, 1], [1, 4])
+    assert attempts(lake) == [1, 2, 3, 4, 5]
+    in_order = lake.spark.sql(f"SELECT attempt FROM {EVENTS} WHERE day = DATE '{DAY}' ORDER BY _pos").collect()
+    assert [row.attempt for row in in_order][:2] == [2, 1]
+    assert lake.spark.sql(f"SELECT DISTINCT spec_id FROM {EVENTS}.files").collect() == [(1,)]
 
 
 def test_errors_without_damaged_files_are_unchanged(lake):
@@ -184,22 +203,21 @@ def test_errors_without_damaged_files_are_unchanged(lake):
 
 
 def test_only_scanned_files_are_read_for_damage(lake, monkeypatch):
-    other = DAY + timedelta(days=1)
-    append(lake, [("attempt", DAY, 1), ("failed", DAY, 1), ("attempt", other, 1)])
-    Path(path_of(lake, "attempt", other).removeprefix("file:")).unlink()
+    append(lake, [("attempt", DAY, 1), ("failed", DAY, 1), ("attempt", LATER, 1)])
+    Path(path_of(lake, LATER).removeprefix("file:")).unlink()
     read = []
     is_whole = lakes._is_whole
     monkeypatch.setattr(lakes, "_is_whole", lambda store, path: read.append(path) or is_whole(store, path))
     with pytest.raises(lakes.PySparkException), lake.naming_damage(lakes.of_days(DAY, DAY)):
         lake.events().where(f"day = DATE '{DAY}'").selectExpr("1 / (attempt - 1)").collect()
-    assert sorted(read) == sorted(path_of(lake, kind, DAY) for kind in ("attempt", "failed"))
+    assert read == [path_of(lake, DAY)]
 
 
 def test_tidy_looks_for_damage_where_it_merges(spark, lake, settings, monkeypatch):
-    append(lake, [("attempt", DAY, 1), ("failed", DAY, 1)])
+    append(lake, [("attempt", DAY, 1), ("failed", LATER, 1)])
     append(lake, [("attempt", DAY, 2)], 2)
-    pair = [file.path for file in lake.files("partition.kind = 'attempt'")]
-    for path in (pair[0], path_of(lake, "failed", DAY)):
+    pair = [file.path for file in lake.files(lakes.of_days(DAY, DAY))]
+    for path in (pair[0], path_of(lake, LATER)):
         Path(path.removeprefix("file:")).unlink()
     read = []
     is_whole = lakes._is_whole
