@@ -7,19 +7,24 @@ CREATE OR REPLACE FUNCTION sort_rows(parent text, start bytea, most integer) RET
 LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     today CONSTANT timestamptz := date_trunc('day', now(), 'UTC');
+    -- Longer than any key.
+    behind_all CONSTANT bytea := decode(repeat('ff', 65), 'hex');
     topic query_topics%ROWTYPE;
     registration registrations%ROWTYPE;
     delivery deliveries%ROWTYPE;
     keys bytea[];
     last bytea;
+    -- Where the step ends. A comparison with NULL beside it would keep a generic plan from using the index.
+    before bytea;
 BEGIN
     CASE parent
         WHEN 'query_topics' THEN
             SELECT key_hash INTO last FROM query_topics WHERE key_hash >= start AND written_on IS NOT NULL
             ORDER BY key_hash, prefixed OFFSET most LIMIT 1;
+            before := coalesce(last, behind_all);
             FOR topic IN
                 SELECT * FROM query_topics
-                WHERE key_hash >= start AND (key_hash < last OR last IS NULL)
+                WHERE key_hash >= start AND key_hash < before
                     AND written_on < (now() AT TIME ZONE 'UTC')::date
                 ORDER BY key_hash, prefixed FOR UPDATE SKIP LOCKED
             LOOP
@@ -31,9 +36,10 @@ BEGIN
         WHEN 'registrations' THEN
             SELECT key_hash INTO last FROM registrations WHERE key_hash >= start AND written_on IS NOT NULL
             ORDER BY key_hash, installation_hash OFFSET most LIMIT 1;
+            before := coalesce(last, behind_all);
             FOR registration IN
                 SELECT * FROM registrations
-                WHERE key_hash >= start AND (key_hash < last OR last IS NULL)
+                WHERE key_hash >= start AND key_hash < before
                     AND written_on < (now() AT TIME ZONE 'UTC')::date
                 ORDER BY key_hash, installation_hash FOR UPDATE SKIP LOCKED
             LOOP
@@ -50,9 +56,10 @@ BEGIN
             WHERE delivery_key >= start AND state IN ('dead_letter', 'expired')
                 AND finished_at AT TIME ZONE 'UTC' <> date_trunc('day', finished_at AT TIME ZONE 'UTC')
             ORDER BY delivery_key OFFSET most LIMIT 1;
+            before := coalesce(last, behind_all);
             keys := ARRAY(
                 SELECT delivery_key FROM deliveries
-                WHERE delivery_key >= start AND (delivery_key < last OR last IS NULL)
+                WHERE delivery_key >= start AND delivery_key < before
                     AND state IN ('dead_letter', 'expired') AND finished_at < today
                     AND finished_at AT TIME ZONE 'UTC' <> date_trunc('day', finished_at AT TIME ZONE 'UTC')
             );
