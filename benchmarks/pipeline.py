@@ -7,7 +7,7 @@ make        make up events in an embedded Postgres: four weeks, of which one day
 export      `wakupush pipeline export` into a new lake, all cores
 report      `wakupush pipeline report`, all cores, into Postgres too
 capacity    `wakupush pipeline capacity`
-tidy        `wakupush pipeline tidy`, after which a day and kind is one file; and bytes a row, against plain Parquet
+tidy        `wakupush pipeline tidy`, after which a day is one file; and bytes a row, against plain Parquet
 
 Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
 the same time; Postgres is not among them. With a FOLDER, which is kept, steps can run one by one, and figures are added

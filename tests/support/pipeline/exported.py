@@ -8,7 +8,7 @@ from wakupush.pipeline.events.lake import Lake
 
 
 def make(messages, seed=1):
-    """Return events of two days: each day and kind is a file."""
+    """Return events of two days: each day is a file."""
     return happenings.make(messages, seed, days=happenings.DAYS[-2:])
 
 
