@@ -8,14 +8,19 @@ A pool's plan has, for each hour of the week, the least number of processes with
 earlier half of the days. The later half is then simulated with this plan.
 """
 
+import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
@@ -33,6 +38,13 @@ COSTS: Final = {
     "foreign": 0.000125,
     "again": 0.000160,
 }
+#: The loads of the benchmark that measure them.
+BENCH_LOADS: Final = {
+    REGISTRATION.name: "first registrations",
+    QUERY.name: "queries of one key",
+    DISPATCH.name: "push requests, gorush at once",
+    "foreign": "foreign messages",
+}
 #: Processes of a replica, as in the chart.
 CONCURRENCY: Final = 2
 #: Replicas of a pool at least: clients wait only 3 s, and a pod may be moved.
@@ -45,7 +57,15 @@ REST_PROCESSES: Final = 3
 GORUSH_QUEUE: Final = 32768
 _MOST_PROCESSES: Final = 4096
 _HOUR: Final = 3600
+#: Hours.
+_WEEK: Final = 168
 _P99: Final = 0.99
+#: Sums of floats differ by so small a part.
+_ROUNDING: Final = 1e-9
+#: Into how many parts the messages of a second are divided, each with its own wait.
+_PARTS: Final = 4
+
+Numbers: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +86,45 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Second:
-    """The arrivals of a second."""
+class Load:
+    """The arrivals of each second that has some, in order: four arrays of the same length."""
 
-    #: Seconds since the epoch.
-    time: int
-    messages: float
+    #: Seconds since the epoch, whole.
+    time: Numbers
+    messages: Numbers
     #: Seconds of CPU time.
-    work: float
+    work: Numbers
     #: Attempts to push.
-    posts: float
+    posts: Numbers
+
+    def part(self, rows: slice) -> "Load":
+        """Return some of the seconds."""
+        return Load(time=self.time[rows], messages=self.messages[rows], work=self.work[rows], posts=self.posts[rows])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long messages waited: two arrays of the same length."""
+
+    #: Seconds, to the millisecond.
+    seconds: Numbers
+    #: Messages that waited so long.
+    messages: Numbers
+
+    @property
+    def p99(self) -> float:
+        """The least wait that at least 99 % of the messages do not exceed; 0 without messages."""
+        if not self.messages.sum():
+            return 0.0
+        order = np.argsort(self.seconds)
+        counts = np.cumsum(self.messages[order])
+        place = np.searchsorted(counts, _P99 * counts[-1] * (1 - _ROUNDING))
+        return float(self.seconds[order][place])
+
+    def share_above(self, limit: float) -> float:
+        """Return the share of messages that waited longer; 0 without messages."""
+        total = self.messages.sum()
+        return float(self.messages[self.seconds > limit].sum() / total) if total else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +139,8 @@ class Pool:
     cost: float
     #: Processes by hour of the week, 0 is Monday's first; hours without a message are not in it.
     processes: Mapping[int, int]
+    #: Processes by the simple formula: the mean work of the busiest hour, at most `USE` of the time.
+    mean_processes: int
     #: p99 of the wait in the later half, simulated with the plan, in seconds; None if there were no messages.
     p99_wait: float | None
     #: Share of the later half's messages that waited longer than wanted.
@@ -109,13 +160,17 @@ class CapacityPlan:
     pools: tuple[Pool, ...]
 
 
-def costs(options: Iterable[str]) -> dict[str, float]:
-    """Return the costs with those that an operator measured, written as ``dispatch=0.9`` in milliseconds.
+def costs(bench: Path | None, options: Iterable[str]) -> dict[str, float]:
+    """Return the costs of a message on an operator's machines.
+
+    Args:
+        bench: what ``python -m benchmarks.bench --json`` wrote; the rest is as in `COSTS`.
+        options: costs in milliseconds, written as ``dispatch=0.9``; they win.
 
     Raises:
-        PipelineError: one is not written in this form.
+        PipelineError: a file or an option cannot be read.
     """
-    amounts = dict(COSTS)
+    amounts = COSTS | (_measured(bench) if bench is not None else {})
     for option in options:
         name, _, value = option.partition("=")
         try:
@@ -126,6 +181,28 @@ def costs(options: Iterable[str]) -> dict[str, float]:
             raise PipelineError(f"--cost is NAME=MILLISECONDS, with a name of {', '.join(COSTS)}")
         amounts[name] = seconds
     return amounts
+
+
+def _measured(path: Path) -> dict[str, float]:
+    """Return the CPU time of workers for the loads in a file of figures, medians of its runs with one process."""
+    try:
+        runs = json.loads(path.read_text())
+        found = {
+            name: median(
+                sum(micros for process, micros in run["cpu"].items() if process.startswith("worker"))
+                for run in runs[f"{load}, 1"]
+            )
+            / 1e6
+            for name, load in BENCH_LOADS.items()
+            if f"{load}, 1" in runs
+        }
+    except OSError as error:
+        raise PipelineError(f"--bench {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        found = {}
+    if not found or not all(0 < seconds < 1 for seconds in found.values()):
+        raise PipelineError(f"--bench {path}: these are not figures of `python -m benchmarks.bench --json`")
+    return found
 
 
 def run(
@@ -150,9 +227,9 @@ def run(
     progress(0, len(QUEUES))
     for queue in QUEUES:
         with lake.naming_damage(of_days(*days)):
-            seconds = _seconds(events, queue, question)
-        if seconds[0]:
-            pools.append(_plan(queue, seconds, _epoch(middle), question))
+            arrivals, batch = _load(events, queue, question)
+        if len(arrivals.time):
+            pools.append(_plan(queue, arrivals, batch, _epoch(middle), question))
         progress(len(pools), len(QUEUES))
     return CapacityPlan(question=question, pools=tuple(pools))
 
@@ -195,67 +272,68 @@ def _number(condition: Column) -> Column:
     return F.coalesce(F.sum(F.when(condition, F.col("count"))), F.lit(0))
 
 
-def _seconds(events: DataFrame, queue: str, question: Question) -> tuple[list[Second], float]:
-    """Return the arrivals of each second, in order, and the mean size of a batch."""
-    seconds = []
-    batches = messages = 0
+def _load(events: DataFrame, queue: str, question: Question) -> tuple[Load, float]:
+    """Return the arrivals of a queue, and the mean size of a batch."""
+    rows = load(events, queue).orderBy("second").toArrow()
+    column = {name: rows[name].to_numpy().astype(float) for name in rows.column_names}
+    own = np.maximum(0, column["messages"] - column["foreign"])
     cost = question.costs
-    for row in load(events, queue).orderBy("second").toLocalIterator():
-        own = row["messages"] - row["foreign"]
-        work = max(0, own) * cost[queue] + row["foreign"] * cost["foreign"] + row["again"] * cost["again"]
-        seconds.append(
-            Second(
-                time=row["second"],
-                messages=row["messages"] * question.users,
-                work=work * question.users,
-                posts=row["attempts"] * question.users,
-            )
-        )
-        batches += row["batches"] or 0
-        messages += row["messages"]
-    return seconds, batches / max(1, messages)
+    work = own * cost[queue] + column["foreign"] * cost["foreign"] + column["again"] * cost["again"]
+    arrivals = Load(
+        time=column["second"],
+        messages=column["messages"] * question.users,
+        work=work * question.users,
+        posts=column["attempts"] * question.users,
+    )
+    return arrivals, float(np.nansum(column["batches"]) / max(1.0, column["messages"].sum()))
 
 
-def _plan(queue: str, load: tuple[list[Second], float], middle: int, question: Question) -> Pool:
-    seconds, batch = load
-    earlier: dict[int, dict[int, list[Second]]] = defaultdict(lambda: defaultdict(list))
-    later = [second for second in seconds if second.time >= middle]
-    for second in seconds:
-        if second.time < middle:
-            earlier[hour_of_week(second.time)][second.time // _HOUR].append(second)
-    processes = {
-        hour: max(enough(seconds_of_hour, question, batch) for seconds_of_hour in hours.values())
-        for hour, hours in earlier.items()
-    }
+def _plan(queue: str, arrivals: Load, batch: float, middle: int, question: Question) -> Pool:
+    split = int(np.searchsorted(arrivals.time, middle))
+    earlier, later = arrivals.part(slice(None, split)), arrivals.part(slice(split, None))
+    processes: dict[int, int] = {}
+    means: list[float] = []
+    for of_hour in _hours(earlier):
+        hour = int(hours_of_week(of_hour.time[:1])[0])
+        processes[hour] = max(processes.get(hour, 1), enough(of_hour, question, batch))
+        means.append(float(of_hour.work.sum()) / _HOUR / USE)
     usual = max(processes.values(), default=CONCURRENCY * LEAST_REPLICAS)
     running = {hour: max(CONCURRENCY * LEAST_REPLICAS, count) for hour, count in processes.items()}
-    waits = play(later, lambda time: running.get(hour_of_week(time), usual), question, batch)
-    total = sum(waits.values())
-    messages = sum(second.messages for second in seconds)
+    planned = np.array([running.get(hour, usual) for hour in range(_WEEK)])
+    waits = play(later, planned[hours_of_week(later.time)], question, batch)
+    messages = float(arrivals.messages.sum())
     return Pool(
         queue=queue,
         messages=round(messages),
         batch=batch,
-        cost=sum(second.work for second in seconds) / max(1.0, messages),
-        processes=processes,
-        p99_wait=percentile(waits, _P99) if total else None,
-        late=sum(count for wait, count in waits.items() if wait > question.wait) / total if total else 0.0,
+        cost=float(arrivals.work.sum()) / max(1.0, messages),
+        processes=dict(sorted(processes.items())),
+        mean_processes=max(1, math.ceil(max(means, default=0.0))),
+        p99_wait=waits.p99 if waits.messages.sum() else None,
+        late=waits.share_above(question.wait),
     )
 
 
-def hour_of_week(time: int) -> int:
-    """Return the hour of the week (0 is Monday's first) of a time in seconds since the epoch, which was a Thursday."""
-    return (time // _HOUR + 3 * 24) % 168
+def _hours(arrivals: Load) -> Iterator[Load]:
+    """Yield the seconds of each hour that has some."""
+    _, begins = np.unique(arrivals.time // _HOUR, return_index=True)
+    for begin, end in pairwise([*begins, len(arrivals.time)]):
+        yield arrivals.part(slice(begin, end))
 
 
-def enough(seconds: list[Second], question: Question, batch: float) -> int:
+def hours_of_week(time: Numbers) -> NDArray[np.int_]:
+    """Return the hours of the week (0 is Monday's first) of times in seconds since the epoch, which was a Thursday."""
+    return (time.astype(int) // _HOUR + 3 * 24) % _WEEK
+
+
+def enough(arrivals: Load, question: Question, batch: float) -> int:
     """Return the least number of processes with which the wanted p99 holds over some seconds.
 
     Raises:
         PipelineError: more than `_MOST_PROCESSES` would be needed.
     """
     low, high = 1, 1
-    while percentile(play(seconds, lambda _: high, question, batch), _P99) > question.wait:  # noqa: B023 - used at once
+    while play(arrivals, high, question, batch).p99 > question.wait:
         if high >= _MOST_PROCESSES:
             raise PipelineError(
                 f"more than {_MOST_PROCESSES} processes would be needed: look at --wait, --cost, --gorush"
@@ -263,53 +341,45 @@ def enough(seconds: list[Second], question: Question, batch: float) -> int:
         low, high = high + 1, high * 2
     while low < high:
         middle = (low + high) // 2
-        if percentile(play(seconds, lambda _: middle, question, batch), _P99) > question.wait:  # noqa: B023 - the same
+        if play(arrivals, middle, question, batch).p99 > question.wait:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-def play(
-    seconds: Iterable[Second], processes: Callable[[int], int], question: Question, batch: float
-) -> dict[float, float]:
-    """Simulate seconds, and return how many messages waited how long (seconds, to the millisecond).
+def play(arrivals: Load, processes: int | NDArray[np.int_], question: Question, batch: float) -> Waits:
+    """Simulate seconds, and return how long messages waited.
 
     A second's messages come at its beginning, which is the worst case. Each post occupies one of a process's
     connections, so a slow gorush makes dispatch slower only if there are too few connections.
+
+    Args:
+        processes: one number, or one for each second.
     """
-    waits: dict[float, float] = defaultdict(float)
-    backlog = posting = 0.0
-    before: int | None = None
-    for second in seconds:
-        speed = USE * processes(second.time)
-        if before is not None:
-            backlog = max(0.0, backlog - speed * (second.time - before))
-            posting = max(0.0, posting - speed * question.connections / USE * (second.time - before))
-        before = second.time
-        duration = second.posts / max(1.0, batch) * question.gorush
-        for part in range(_PARTS):
-            share = (part + 0.5) / _PARTS
-            of_work = (backlog + share * second.work) / speed
-            of_posts = (posting + share * duration) / (speed * question.connections / USE)
-            waits[round(max(of_work, of_posts), 3)] += second.messages / _PARTS
-        backlog += second.work
-        posting += duration
-    return waits
+    speed = USE * np.broadcast_to(processes, arrivals.time.shape)
+    of_posts = speed * question.connections / USE
+    duration = arrivals.posts / max(1.0, batch) * question.gorush
+    share = (np.arange(_PARTS, dtype=np.float64)[:, np.newaxis] + 0.5) / _PARTS
+    of_work = (_left(arrivals.time, arrivals.work, speed) + share * arrivals.work) / speed
+    posting = (_left(arrivals.time, duration, of_posts) + share * duration) / of_posts
+    seconds: Numbers = np.maximum(of_work, posting)
+    return Waits(
+        seconds=np.round(seconds, 3).ravel(),
+        messages=np.broadcast_to(arrivals.messages / _PARTS, of_work.shape).ravel(),
+    )
 
 
-#: Into how many parts the messages of a second are divided, each with its own wait.
-_PARTS: Final = 4
+def _left(time: Numbers, amount: Numbers, speed: Numbers) -> Numbers:
+    """Return how much of what came before is left when each second begins.
 
-
-def percentile(counts: Mapping[float, float], share: float) -> float:
-    """Return the least value that at least this share of the counted ones does not exceed; 0 if nothing is counted."""
-    rest = share * sum(counts.values())
-    for value in sorted(counts):
-        rest -= counts[value]
-        if rest <= 1e-9:  # noqa: PLR2004 - sums of floats
-            return value
-    return 0.0
+    What is left is what came less what could be done, above the least value that this had until then.
+    """
+    if not len(time):
+        return time
+    change = amount[:-1] - speed[1:] * np.diff(time)
+    total = np.concatenate(([0.0], np.cumsum(change)))
+    return total - np.minimum.accumulate(total)
 
 
 def describe(plan: CapacityPlan) -> str:
@@ -319,17 +389,18 @@ def describe(plan: CapacityPlan) -> str:
         f"# wanted p99 of the wait in a queue: {question.wait:g} s; {question.users:g} times the users;",
         f"# gorush answers in {1000 * question.gorush:g} ms",
         "#",
-        "# pool          messages  ms each  busiest hour  quietest  checked on the later half",
+        "# pool           messages  ms each  busiest hour   by its mean  quietest  checked on the later half",
     ]
     for pool in plan.pools:
         replicas = pool.replicas or {0: LEAST_REPLICAS}
         busiest = max(replicas, key=lambda hour: (replicas[hour], -hour))
+        by_mean = max(LEAST_REPLICAS, -(-pool.mean_processes // CONCURRENCY))
         check_result = (
             "nothing came" if pool.p99_wait is None else f"p99 {pool.p99_wait:g} s, {100 * pool.late:.2f} % later"
         )
         lines.append(
-            f"# {pool.queue:<13}{pool.messages:>9,}{1000 * pool.cost:>9.2f}"
-            f"{replicas[busiest]:>8} ({_hour_name(busiest)}){min(replicas.values()):>7}  {check_result}"
+            f"# {pool.queue:<13}{pool.messages:>10,}{1000 * pool.cost:>9.2f}{replicas[busiest]:>6}"
+            f" ({_hour_name(busiest)}){by_mean:>14}{min(replicas.values()):>10}  {check_result}"
         )
     text: str = yaml.safe_dump(values(plan), sort_keys=False)
     return "\n".join([*lines, text.rstrip()])

@@ -20,7 +20,14 @@ def plan(busiest: int) -> capacity.CapacityPlan:
     """Return a plan that needs so many processes in its busiest hour."""
     pools = tuple(
         capacity.Pool(
-            queue=queue, messages=1000, batch=2.5, cost=0.001, processes={0: 1, 9: busiest}, p99_wait=0.1, late=0.0
+            queue=queue,
+            messages=1000,
+            batch=2.5,
+            cost=0.001,
+            processes={0: 1, 9: busiest},
+            mean_processes=1,
+            p99_wait=0.1,
+            late=0.0,
         )
         for queue in QUEUES
     )

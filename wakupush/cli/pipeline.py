@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -133,6 +134,9 @@ def capacity(
         list[str] | None,
         typer.Option(help="Milliseconds of CPU time of a message, as dispatch=0.9; `make bench` measures them."),
     ] = None,
+    bench: Annotated[
+        Path | None, typer.Option(help="Figures of `python -m benchmarks.bench --json FILE` on your machines.")
+    ] = None,
     as_json: AsJson = False,
     warehouse: Warehouse = None,
 ) -> None:
@@ -141,7 +145,7 @@ def capacity(
         from wakupush.pipeline.events import capacity as planning
 
     days = _days(first, last, 28)
-    costs = planning.costs(cost or [])
+    costs = planning.costs(bench, cost or [])
     with _job("capacity", "queues", warehouse, lake=True) as (spark, settings, progress):
         question = planning.Question(
             wait=wait,

@@ -1,19 +1,23 @@
 """The capacity model: what it plays is counted by hand, and its plans hold on the half that it did not see."""
 
+import json
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.loads import LOADS, Measured
 from support.pipeline import happenings
 from support.pipeline.happenings import FIRST, LAST, day_of
 from wakupush.model.queues import QUEUES
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.events import capacity, export, made_up, synthesize
-from wakupush.pipeline.events.capacity import CONCURRENCY, USE, Question, Second, enough, percentile, play, values
+from wakupush.pipeline.events.capacity import CONCURRENCY, USE, Load, Question, enough, play, values
 from wakupush.pipeline.events.lake import Lake
 
 
@@ -27,8 +31,20 @@ def question(**changes):
     )
 
 
-def second(time, messages, cost=0.001, posts=0.0):
-    return Second(time=time, messages=messages, work=messages * cost, posts=posts)
+def load(*messages, cost=0.001, posts=0.0, times=None):
+    """Return so many messages in each second from 0 on, or at these times."""
+    counts = np.array(messages, dtype=float)
+    times = np.arange(len(counts)) if times is None else np.array(times)
+    return Load(time=times.astype(float), messages=counts, work=counts * cost, posts=np.full(len(counts), posts))
+
+
+def waits_of(load, processes, asked, batch=1):
+    """Return the messages by their wait."""
+    waits = play(load, processes, asked, batch)
+    found = Counter()
+    for seconds, messages in zip(waits.seconds, waits.messages, strict=True):
+        found[float(seconds)] += float(messages)
+    return found
 
 
 def ignore(*_):
@@ -37,42 +53,67 @@ def ignore(*_):
 
 def test_waits_are_the_work_before_over_the_speed():
     # 700 ms of work at 0.7 of one process: a second; its quarters wait an eighth, three eighths and so on.
-    waits = play([second(0, 700)], lambda _: 1, question(), 1)
-    assert waits == pytest.approx({0.125: 175, 0.375: 175, 0.625: 175, 0.875: 175})
+    assert waits_of(load(700), 1, question()) == pytest.approx({0.125: 175, 0.375: 175, 0.625: 175, 0.875: 175})
     # Twice as much in the same second: the next one's messages wait for what is left.
-    waits = play([second(0, 1400), second(1, 80)], lambda _: 1, question(), 1)
+    waits = waits_of(load(1400, 80), 1, question())
     assert max(waits) == pytest.approx(1.75)
     assert min(wait for wait, count in waits.items() if count == pytest.approx(20)) == pytest.approx(1.014, abs=1e-3)
     # A pause works it off.
-    assert play([second(0, 1400), second(10, 80)], lambda _: 1, question(), 1)[0.014] == pytest.approx(20)
+    assert waits_of(load(1400, 80, times=[0, 10]), 1, question())[0.014] == pytest.approx(20)
 
 
 def test_a_slow_gorush_counts_with_few_connections():
-    seconds = [second(0, 100, posts=400)]
-    fast, slow = (play(seconds, lambda _: 2, question(gorush=gorush), 1) for gorush in (0.001, 2.0))
+    arrivals = load(100, posts=400)
+    fast, slow = (waits_of(arrivals, 2, question(gorush=gorush)) for gorush in (0.001, 2.0))
     assert max(slow) > 10 * max(fast)
-    assert max(play(seconds, lambda _: 2, question(gorush=2.0, connections=40000), 1)) == max(fast)
-    assert max(play(seconds, lambda _: 2, question(gorush=2.0), 400)) == max(fast)
+    assert max(waits_of(arrivals, 2, question(gorush=2.0, connections=40000))) == max(fast)
+    assert max(waits_of(arrivals, 2, question(gorush=2.0), 400)) == max(fast)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 9), st.integers(1, 20)), min_size=1, max_size=50),
+    st.floats(0.0, 3.0),
+)
+def test_arrays_give_what_second_after_second_gives(seconds, posts):
+    """Messages, the seconds until the next ones, and the processes."""
+    messages, gaps, processes = (np.array(column) for column in zip(*seconds, strict=True))
+    times = np.cumsum(gaps)
+    asked = question()
+    backlog = posting = 0.0
+    expected = Counter()
+    for place, (count, gap, running) in enumerate(zip(messages, gaps, processes, strict=True)):
+        if place:
+            backlog = max(0.0, backlog - USE * running * gap)
+            posting = max(0.0, posting - asked.connections * running * gap)
+        for part in (0.125, 0.375, 0.625, 0.875):
+            of_work = (backlog + part * count * 0.001) / (USE * running)
+            of_posts = (posting + part * posts * asked.gorush) / (asked.connections * running)
+            expected[round(max(of_work, of_posts), 2)] += count / 4
+        backlog += count * 0.001
+        posting += posts * asked.gorush
+    waits = play(load(*messages, posts=posts, times=times), processes, asked, 1)
+    assert sum(expected.values()) == pytest.approx(waits.messages.sum())
+    mean = sum(wait * count for wait, count in expected.items()) / max(1, sum(expected.values()))
+    assert np.average(waits.seconds, weights=waits.messages + 1e-12) == pytest.approx(mean, abs=0.01)
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=50), st.floats(0.05, 2))
 def test_enough_is_the_least_that_is_enough(messages, wait):
-    seconds = [second(time, count) for time, count in enumerate(messages)]
     asked = question(wait=wait)
-    count = enough(seconds, asked, 1)
-    assert percentile(play(seconds, lambda _: count, asked, 1), 0.99) <= wait
-    assert count == 1 or percentile(play(seconds, lambda _: count - 1, asked, 1), 0.99) > wait
+    count = enough(load(*messages), asked, 1)
+    assert play(load(*messages), count, asked, 1).p99 <= wait
+    assert count == 1 or play(load(*messages), count - 1, asked, 1).p99 > wait
 
 
 def test_unreachable_latency_has_no_process_count():
     with pytest.raises(PipelineError, match="more than"):
-        enough([second(0, 1e9)], question(wait=0.01), 1)
+        enough(load(1e9), question(wait=0.01), 1)
 
 
 def test_hours_of_the_week():
     monday = int(happenings.seconds(date(2026, 11, 16)))
-    assert capacity.hour_of_week(monday) == 0
-    assert capacity.hour_of_week(monday + 3600 * 167 + 3599) == 167
+    times = np.array([monday, monday + 3600 * 167 + 3599], dtype=float)
+    assert capacity.hours_of_week(times).tolist() == [0, 167]
     assert capacity._epoch(date(2026, 11, 16)) == monday
 
 
@@ -81,10 +122,27 @@ def test_messages_of_each_queue_have_a_cost():
 
 
 def test_costs_are_read():
-    assert capacity.costs(["dispatch=2.5"])["dispatch"] == 0.0025
+    assert capacity.costs(None, ["dispatch=2.5"])["dispatch"] == 0.0025
     for wrong in ("dispatch", "other=1", "dispatch=-1", "dispatch=nan", "dispatch=x"):
         with pytest.raises(PipelineError, match="NAME=MILLISECONDS"):
-            capacity.costs([wrong])
+            capacity.costs(None, [wrong])
+
+
+def test_costs_of_a_benchmark_are_those_of_its_workers(tmp_path):
+    assert set(capacity.BENCH_LOADS.values()) <= {load.name for load in LOADS}
+    figures = tmp_path / "bench.json"
+    runs = [
+        Measured(cpu={"worker query": micros, "worker dispatch": 100.0, "postgres": 50.0})
+        for micros in (900.0, 400.0, 300.0)
+    ]
+    figures.write_text(json.dumps({"queries of one key, 1": [asdict(run) for run in runs]}))
+    assert capacity.costs(figures, ["again=1"]) == capacity.COSTS | {"query": 0.0005, "again": 0.001}
+    for wrong in ("[]", "{}", '{"queries of one key, 1": [{}]}', '{"queries of one key, 1": []}', "x"):
+        figures.write_text(wrong)
+        with pytest.raises(PipelineError, match="these are not figures of"):
+            capacity.costs(figures, [])
+    with pytest.raises(PipelineError, match="No such file"):
+        capacity.costs(tmp_path / "none", [])
 
 
 def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
@@ -166,6 +224,8 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
     for pool in plan.pools:
         assert pool.p99_wait is not None
         assert pool.late < 0.03, pool
+        # A mean knows nothing of bursts.
+        assert 1 <= pool.mean_processes <= max(pool.processes.values())
     dispatch = plan.pools[-1]
     assert max(dispatch.processes.values()) > min(dispatch.processes.values())
     twice = capacity.run(spark, settings, days, question(costs=asked.costs, wait=30.0, users=3.0), ignore)
