@@ -1,8 +1,10 @@
 """``wakupush pipeline warm-topics``: derives the keys of query topics before the first query has to wait for them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
+import pyarrow as pa
 from psycopg import Connection
 from pyspark.sql import SparkSession
 
@@ -51,10 +53,16 @@ def _chunks(connection: Connection, most: int, *, prefixed: bool) -> Iterator[li
 
 
 def _derive(spark: SparkSession, users: list[bytes], prefixed: bool) -> dict[bytes, bytes]:
-    context = spark.sparkContext
-    tasks = TASKS_PER_CORE * context.defaultParallelism
+    tasks = TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    rows = spark.createDataFrame(pa.table({"user": users})).repartition(tasks)
     try:
-        keys = context.parallelize(users, tasks).map(lambda user: symmetric_key(names_of(user)[prefixed])).collect()
+        table = rows.mapInArrow(partial(_keys, prefixed), "user binary, symmetric_key binary").toArrow()
     except SPARK_ERRORS as error:
         raise PipelineError(f"Spark failed: {str(error).splitlines()[0]}") from error
-    return dict(zip(users, keys, strict=True))
+    return dict(zip(table["user"].to_pylist(), table["symmetric_key"].to_pylist(), strict=True))
+
+
+def _keys(prefixed: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        keys = [symmetric_key(names_of(user)[prefixed]) for user in batch["user"].to_pylist()]
+        yield pa.RecordBatch.from_arrays([batch["user"], pa.array(keys, pa.binary())], ["user", "symmetric_key"])
