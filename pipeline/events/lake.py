@@ -129,10 +129,14 @@ class Lake:
         """Return whether the table exists."""
         return bool(self.spark.catalog.tableExists(EVENTS))
 
+    @property
+    def java(self) -> Any:
+        """The packages of Java."""
+        return self.spark._jvm  # noqa: SLF001 - there is no other way to Java
+
     def table(self, name: str = EVENTS) -> Any:
         """Return a table as an object of Iceberg's Java API."""
-        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no other way to Java
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)  # noqa: SLF001
+        return self.java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, name)  # noqa: SLF001
 
     def state(self) -> LakeState:
         """Return the state of the lake; its table has to exist."""

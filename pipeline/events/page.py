@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from html import escape
-from pathlib import Path
 from typing import Final
 
 from wakupush.model.objectives import BUDGET
@@ -104,8 +103,8 @@ class WrittenReport:
     last: date
     #: By table, in the order of their keys.
     rows: Mapping[str, list[Row]]
-    #: The page.
-    page: Path
+    #: Where the page is: a file, or an object in a store.
+    page: str
     #: The least number of people that a row with values is about; 1 in an internal report, which has all rows.
     smallest_cell: int
 

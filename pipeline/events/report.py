@@ -2,13 +2,10 @@
 
 import csv
 import io
-import shutil
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from operator import itemgetter
-from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -17,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import state
+from wakupush.pipeline.events import files, state
 from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.pipeline.events.lake import Lake, of_days
 from wakupush.pipeline.events.page import WrittenReport, render
@@ -33,8 +30,7 @@ _SPARK_TYPES: Final = {"text": "string", "integer": "int", "double precision": "
 _WRITERS: Final = 3
 #: Beside the page: each table as CSV.
 TABLES_FOLDER: Final = "tables"
-#: Pattern of the names of reports' folders, FIRST_LAST.
-_FOLDERS: Final = "????-??-??_????-??-??"
+PAGE: Final = "report.html"
 
 
 def columns(table: Table) -> dict[str, str]:
@@ -62,6 +58,7 @@ def run(
     Raises:
         PipelineError: the lake has nothing of these days, or the text says what to do.
     """
+    place = files.place_of(settings.pipeline, first, last)
     lake = Lake.of(spark, settings)
     days = settings.pipeline.pseudonym_days
     with lake.naming_damage(of_days(*whole_periods(first, last, days))):
@@ -71,13 +68,13 @@ def run(
         first=first,
         last=last,
         rows=rows,
-        page=_folder(settings, first, last) / "report.html",
+        page=f"{place}/{PAGE}",
         smallest_cell=settings.pipeline.smallest_cell,
     )
     kept_from = keep_from(settings.retention.lake)
     _write_tables(lake, report, kept_from)
-    _write_page(report)
-    _forget_pages(report.page.parent.parent, kept_from)
+    files.write(lake, place, _texts(report))
+    files.forget(lake, settings.pipeline, kept_from)
     if settings.pipeline.report_dsn is not None:
         _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
     return report
@@ -90,10 +87,6 @@ def visible_rows(rows: Mapping[str, list[Row]], smallest_cell: int) -> dict[str,
         of_table = anonymous(rows[table.name], table, smallest_cell, rows_of)
         rows_of[table.name] = sorted(of_table, key=itemgetter(*table.keys))
     return rows_of
-
-
-def _folder(settings: Settings, first: date, last: date) -> Path:
-    return settings.pipeline.reports.resolve() / f"{first}_{last}"
 
 
 def _write_tables(lake: Lake, report: WrittenReport, kept_from: date) -> None:
@@ -123,22 +116,10 @@ def _begin(report: WrittenReport, rows: list[Row], time: str) -> date:
     return min(begins)
 
 
-def _write_page(report: WrittenReport) -> None:
-    """Write the page, and beside it each table as CSV, in place of earlier ones of the same days."""
-    folder = report.page.parent
-    try:
-        (folder / TABLES_FOLDER).mkdir(parents=True, exist_ok=True)
-        for table in TABLES:
-            _write_file(folder / TABLES_FOLDER / f"{table.name}.csv", _csv(table, report.rows[table.name]))
-        _write_file(report.page, render(report))
-    except OSError as error:
-        raise PipelineError(f"{report.page} cannot be written: {error.strerror}") from None
-
-
-def _write_file(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    partial.write_text(text)
-    partial.rename(path)
+def _texts(report: WrittenReport) -> dict[str, str]:
+    """Return the page of a report, and each table as CSV, by the names of their files; the page comes last."""
+    tables = {f"{TABLES_FOLDER}/{table.name}.csv": _csv(table, report.rows[table.name]) for table in TABLES}
+    return tables | {PAGE: render(report)}
 
 
 def _csv(table: Table, rows: list[Row]) -> str:
@@ -147,12 +128,6 @@ def _csv(table: Table, rows: list[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _forget_pages(folder: Path, before: date) -> None:
-    for path in folder.glob(_FOLDERS):
-        if path.name.partition("_")[2] < before.isoformat():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_postgres(dsn: str, report: WrittenReport, kept_from: date) -> None:

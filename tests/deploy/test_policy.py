@@ -158,11 +158,13 @@ def test_pipeline_jobs_have_their_volumes(name):
     assert claims == used - {"lake"} if name == "keda" else used
 
 
-def test_a_lake_in_a_store_has_no_volume():
-    chosen = "pipeline.warehouse=s3://lake/wakupush,secrets.lakeCatalog.key=lake-catalog"
+def test_a_lake_and_reports_in_a_store_have_no_volume():
+    chosen = (
+        "pipeline.warehouse=s3://lake/wakupush,secrets.lakeCatalog.key=lake-catalog,pipeline.reports=s3://lake/reports"
+    )
     rendered = objects(VALUES["keda"], "--set", chosen, "--set", "externalSecrets.remote.lakeCatalog.key=wakupush/lake")
     claims = {each["metadata"]["name"] for each in rendered if each["kind"] == "PersistentVolumeClaim"}
-    assert not any("lake" in name for name in claims)
+    assert not any("lake" in name or "reports" in name for name in claims)
     found = {}
     for each, spec in pod_specs(rendered):
         if each["kind"] == "CronJob":
@@ -170,7 +172,9 @@ def test_a_lake_in_a_store_has_no_volume():
             env = {entry["name"]: entry for entry in container["env"]}
             mounted = {mount["name"] for mount in container["volumeMounts"]} - {"settings"}
             command = container["args"][1]
-            assert mounted == {"tmp"} | VOLUMES[command] - {"lake"}
+            assert mounted == {"tmp"} | VOLUMES[command] - {"lake", "reports"}
+            reports = env.get("WAKUPUSH_PIPELINE__REPORTS", {}).get("value")
+            assert reports == ("s3://lake/reports" if "reports" in VOLUMES[command] else None)
             found[command] = env.get("WAKUPUSH_PIPELINE__WAREHOUSE", {}).get("value")
             assert ("WAKUPUSH_PIPELINE__CATALOG" in env) == ("lake" in VOLUMES[command])
             if "lake" in VOLUMES[command]:

@@ -49,7 +49,7 @@ class Way:
         )
         self.told = []
 
-    def run(self, *words, meanwhile=lambda: None):
+    def run(self, *words, meanwhile=lambda: None, expect=0):
         command = [sys.executable, "-m", "wakupush", "pipeline", *words]
         with subprocess.Popen(
             command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -57,8 +57,8 @@ class Way:
             meanwhile()
             output, errors = process.communicate()
         self.told.append(output + errors)
-        assert process.returncode == 0, self.told[-1]
-        return output
+        assert process.returncode == expect, self.told[-1]
+        return errors if expect else output
 
     def rows(self):
         """Run every job, and return what there is to compare."""
@@ -144,6 +144,28 @@ def test_object_store_takes_made_up_events(new_database, tmp_path):
         way = Way(new_database(), tmp_path / "shared", s3.environment)
         assert way.run(*MADE_UP, "--warehouse", "s3://lake/another") == told
         assert {key.split("/")[0] for key in s3.objects()} == {"another"}
+
+
+def test_reports_lie_in_the_store_as_browsers_want_them(new_database, tmp_path):
+    with store(tmp_path) as s3:
+        way = Way(new_database(), tmp_path / "shared", s3.environment)
+        way.environment["WAKUPUSH_PIPELINE__REPORTS"] = "s3://lake/for/reports/"
+        way.run(*MADE_UP)
+        [past, other] = ["for/reports/2020-01-01_2020-01-28/report.html", "for/reports/readme.txt"]
+        for name in (past, other):
+            s3.put(name, b"text")
+        told = way.run("report", *OF_DAYS)
+        page = re.search(r"s3://lake/(for/reports/\S+/report\.html)", told)[1]
+        kind, text = s3.get(page)
+        assert kind == "text/html; charset=utf-8"
+        assert text.startswith(b"<!doctype html>")
+        kind, text = s3.get(page.replace("report.html", "tables/funnel_daily.csv"))
+        assert kind == "text/csv; charset=utf-8"
+        assert text.startswith(b"day,stage,people,events,suppressed\n")
+        assert past not in s3.objects()
+        assert other in s3.objects()
+        way.environment["WAKUPUSH_PIPELINE__REPORTS"] = "s3://nowhere/reports"
+        assert "the store refuses it" in way.run("report", *OF_DAYS, expect=2)
 
 
 def test_no_secret_is_on_a_command_line(new_database, tmp_path):

@@ -116,7 +116,7 @@ def report(
         "last": result.last.isoformat(),
         "events": result.events.shown,
         "is_partial": result.events.is_partial,
-        "page": str(result.page),
+        "page": result.page,
     }
     sentence = f"{result.events} events of {result.first} to {result.last}: {result.page}"
     _tell(facts, [sentence], as_json=as_json)

@@ -471,6 +471,11 @@ class RetentionSettings(Group):
     """The same for registrations, from the death of their device token on; at least 90 days. Default: for ever."""
 
 
+def is_remote(place: str) -> bool:
+    """Return whether a place is in an object store, and no folder."""
+    return place.startswith("s3://")
+
+
 class PipelineSettings(Group):
     """`wakupush pipeline`, which needs the extra `pipeline` and Java 17."""
 
@@ -484,8 +489,8 @@ class PipelineSettings(Group):
     """Folder of messages from Stores, which every Spark process reaches under this path."""
     pseudonym_days: Count = 28
     """Days after which the pseudonyms of events, and those of the lake, change: the same for workers and pipeline."""
-    reports: Path = Path("reports")
-    """Folder for reports."""
+    reports: str = "reports"
+    """Folder for reports, or `s3://BUCKET/PATH` in the store of the lake."""
     report_dsn: SecretStr | None = None
     """Connection string of a Postgres database for reports, in the schema `wakupush_reports`."""
     smallest_cell: Count = 5
@@ -504,21 +509,21 @@ class PipelineSettings(Group):
     @property
     def warehouse_is_remote(self) -> bool:
         """Whether the tables lie in an object store."""
-        return self.warehouse.startswith("s3://")
+        return is_remote(self.warehouse)
 
     # Without these two, s3a://bucket would be a folder of that name.
-    @field_validator("warehouse")
+    @field_validator("warehouse", "reports")
     @classmethod
-    def _is_a_folder_or_s3(cls, warehouse: str) -> str:
-        if not re.fullmatch("s3://[^/]+.*|(?![a-z][a-z0-9+.-]*:/).+", warehouse):
-            raise PydanticCustomError("warehouse", "a folder or s3://BUCKET/PATH is expected")
-        return warehouse
+    def _is_a_folder_or_s3(cls, place: str) -> str:
+        if not re.fullmatch("s3://[^/]+.*|(?![a-z][a-z0-9+.-]*:/).+", place):
+            raise PydanticCustomError("place", "a folder or s3://BUCKET/PATH is expected")
+        return place
 
-    @field_validator("keys", "archive", "reports")
+    @field_validator("keys", "archive")
     @classmethod
     def _is_a_folder(cls, folder: Path) -> Path:
         if re.match("[a-z][a-z0-9+.-]*:/", str(folder)):
-            raise PydanticCustomError("folder", "a folder is expected; only the lake can be in a store")
+            raise PydanticCustomError("folder", "a folder is expected; only the lake and reports can be in a store")
         return folder
 
 

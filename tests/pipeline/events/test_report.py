@@ -222,7 +222,7 @@ def test_reports_expire_with_their_days(spark, exported, dsn, make_settings):
     ended = FIRST - timedelta(days=1)
     names = {f"{FIRST - timedelta(days=9)}_{day}": day >= FIRST for day in (ended, FIRST)} | {"another folder": True}
     for name in names:
-        (settings.pipeline.reports / name).mkdir(parents=True)
+        (Path(settings.pipeline.reports) / name).mkdir(parents=True)
     report.run(spark, settings, FIRST, FIRST, ignore)
     with psycopg.connect(dsn) as connection:
         for day in (ended, FIRST):
@@ -233,7 +233,7 @@ def test_reports_expire_with_their_days(spark, exported, dsn, make_settings):
                 values,
             )
     report.run(spark, settings, LAST, LAST, ignore)
-    assert {name: (settings.pipeline.reports / name).exists() for name in names} == names
+    assert {name: (Path(settings.pipeline.reports) / name).exists() for name in names} == names
     with psycopg.connect(dsn) as connection:
         stored = {day for (day,) in connection.execute("SELECT day FROM wakupush_reports.unusual_daily")}
     assert FIRST in stored
@@ -241,7 +241,7 @@ def test_reports_expire_with_their_days(spark, exported, dsn, make_settings):
 
 
 def test_the_page_needs_nothing_and_shows_the_numbers(written):
-    text = written.page.read_text()
+    text = Path(written.page).read_text()
     assert not re.search(r"<script|https?://|src=|@import|url\(", text)
     for drawing in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
         ET.fromstring(drawing)  # noqa: S314 - our own
@@ -254,7 +254,7 @@ def test_the_page_needs_nothing_and_shows_the_numbers(written):
 
 def test_each_table_lies_beside_the_page(written):
     for table in TABLES:
-        with (written.page.parent / report.TABLES_FOLDER / f"{table.name}.csv").open() as file:
+        with (Path(written.page).parent / report.TABLES_FOLDER / f"{table.name}.csv").open() as file:
             names, *rows = csv.reader(file)
         assert names == list(report.columns(table))
         texts = [["" if row[name] is None else str(row[name]) for name in names] for row in written.rows[table.name]]
@@ -284,13 +284,13 @@ def test_the_dashboard_finds_its_numbers_in_postgres(database, panel, look, quer
 
 
 def test_an_internal_report_has_every_row_and_says_so(spark, exported, written):
-    changes = {"smallest_cell": 1, "report_dsn": None, "reports": exported.pipeline.reports / "internal"}
+    changes = {"smallest_cell": 1, "report_dsn": None, "reports": f"{exported.pipeline.reports}/internal"}
     settings = exported.model_copy(update={"pipeline": exported.pipeline.model_copy(update=changes)})
     internal = report.run(spark, settings, FIRST, LAST, ignore)
     assert not any(row.get("suppressed") for rows in internal.rows.values() for row in rows)
     assert not internal.events.is_partial
-    assert page.INTERNAL in internal.page.read_text()
-    assert page.INTERNAL not in written.page.read_text()
+    assert page.INTERNAL in Path(internal.page).read_text()
+    assert page.INTERNAL not in Path(written.page).read_text()
 
 
 def test_tables_of_an_earlier_version_get_their_new_columns(written, new_database):

@@ -43,6 +43,12 @@ class Store:
         """Write an object, as a writer would that is killed before it commits."""
         self._client().put_object(Bucket=BUCKET, Key=key, Body=content)
 
+    def get(self, key: str) -> tuple[str, bytes]:
+        """Return the type and the content of an object."""
+        found = self._client().get_object(Bucket=BUCKET, Key=key)
+        with found["Body"] as body:
+            return found["ContentType"], body.read()
+
     def _client(self):
         key, secret, region = self.credentials.values()
         return boto3.client(

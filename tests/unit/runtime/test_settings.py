@@ -121,11 +121,12 @@ def test_nested_settings(monkeypatch):
         ("WAKUPUSH_POSTGRES_DSN", "secret-value", "WAKUPUSH_POSTGRES_DSN (did you mean WAKUPUSH_POSTGRES__DSN?)"),
         ("WAKUPUSH_SPARK", "secret-value", "unknown settings: WAKUPUSH_SPARK"),
         *(
-            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; only the lake can be in a store")
-            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("KEYS", "ARCHIVE", "REPORTS"))
+            (name, "s3a://secret-value/lake", f"{name}: a folder is expected; only the lake and")
+            for name in (f"WAKUPUSH_PIPELINE__{folder}" for folder in ("KEYS", "ARCHIVE"))
         ),
         *(
-            ("WAKUPUSH_PIPELINE__WAREHOUSE", value, "WAKUPUSH_PIPELINE__WAREHOUSE: a folder or s3://BUCKET/PATH")
+            (name, value, f"{name}: a folder or s3://BUCKET/PATH")
+            for name in ("WAKUPUSH_PIPELINE__WAREHOUSE", "WAKUPUSH_PIPELINE__REPORTS")
             for value in ("s3a://secret-value/lake", "s3://", "s3:///secret-value", "")
         ),
         *(

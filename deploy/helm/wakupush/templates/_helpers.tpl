@@ -211,10 +211,16 @@ true
 {{- (index .root.Values.pipeline.volumes .name).existingClaim | default (printf "%s-pipeline-%s" (include "wakupush.fullname" .root) .name) -}}
 {{- end }}
 
-{{/* The volumes that a job of the pipeline mounts, as a JSON list: (dict "root" $ "needed" ITS ROW IN pipelineCommands). A lake in
-     a store needs none. */}}
+{{/* The volumes that a job of the pipeline mounts, as a JSON list: (dict "root" $ "needed" ITS ROW IN pipelineCommands). What is
+     in a store needs none. */}}
 {{- define "wakupush.pipelineVolumes" -}}
-{{- toJson (ternary (without .needed.volumes "lake") .needed.volumes (ne .root.Values.pipeline.warehouse "")) -}}
+{{- $volumes := .needed.volumes -}}
+{{- range $volume, $place := dict "lake" .root.Values.pipeline.warehouse "reports" .root.Values.pipeline.reports -}}
+{{- if $place -}}
+{{- $volumes = without $volumes $volume -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $volumes -}}
 {{- end }}
 
 {{/* Connection strings of a job of the pipeline: to the events, by its role, and to reports.
@@ -445,6 +451,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- if and .Values.pipeline.jobs .Values.pipeline.executors.count (not .Values.pipeline.warehouse) -}}
 {{- $problems = append $problems "pipeline.warehouse is missing: pipeline.executors have no volume, so the lake has to be in a store" -}}
+{{- end -}}
+{{- if and .Values.pipeline.reports (not .Values.pipeline.warehouse) -}}
+{{- $problems = append $problems "pipeline.warehouse is missing: reports can be in a store only if the lake is" -}}
 {{- end -}}
 {{- if $problems -}}
 {{- fail (printf "\n\nwakupush cannot be installed like this:\n  - %s\n" (join "\n  - " $problems)) -}}
