@@ -185,6 +185,11 @@ def test_a_lake_and_reports_in_a_store_have_no_volume():
     }
 
 
+def test_reports_in_a_store_need_a_lake_in_a_store():
+    with pytest.raises(NotRendered, match=r"pipeline\.warehouse is missing"):
+        objects(VALUES["keda"], "--set", "pipeline.reports=s3://lake/reports")
+
+
 def test_pipeline_jobs_have_their_databases():
     jobs = {"warm": "warm-topics", "other": "synthesize"}
     more = [
