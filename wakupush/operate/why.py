@@ -93,7 +93,7 @@ def by_user(
     *,
     period_days: int,
 ) -> list[Story]:
-    """Return what became of the messages about a user; it reads all events of that time.
+    """Return what became of the messages about a user; it reads all events of that time, and no others.
 
     Args:
         window: a time, and how long before and after it.

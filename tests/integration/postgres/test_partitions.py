@@ -9,7 +9,7 @@ from support.deciding import IDENTITY
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event, EventKind
 from wakupush.model.waku_message import WakuMessage
-from wakupush.postgres import events, ledger, maintenance
+from wakupush.postgres import events, history, ledger, maintenance
 
 NOW = datetime.now(UTC)
 DAY = 86_400 * 10**9
@@ -151,3 +151,26 @@ def test_default_partition_keeps_events_of_a_busy_day(connection):
     events.add(connection, [past], IDENTITY)
     assert connection.execute("SELECT count(*), count(DISTINCT id) FROM delivery_events").fetchone() == (2, 2)
     assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("query", ["of_user", "losses"])
+def test_minutes_of_a_day_are_found_without_reading_the_day(connection, query):
+    maintenance.create_partitions(connection, NOW.date())
+    connection.execute(
+        """INSERT INTO delivery_events (
+            time, transaction_id, schema_version, kind, queue, count, worker, key_pseudonym, trace_id
+        )
+        SELECT now() - interval '5 hours' + number * interval '0.1 s', '1', 5, 'delivered', 'dispatch', 1, 'worker',
+            sha256(number::text::bytea), number::text
+        FROM generate_series(1, 180000) AS number"""
+    )
+    connection.execute("VACUUM ANALYZE delivery_events")
+    since = NOW - timedelta(hours=3)
+    values = {"since": since, "until": since + timedelta(minutes=10), "pseudonyms": [b"x"], "most": 50, "seconds": 600}
+    [[[plan]]] = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {history._SQL[query]}", values).fetchall()
+    nodes = [plan["Plan"]]
+    for node in nodes:
+        nodes += node.get("Plans", [])
+    scans = [node for node in nodes if node.get("Relation Name")]
+    removed = sum(node.get(f"Rows Removed by {by}", 0) for node in scans for by in ("Filter", "Index Recheck"))
+    assert removed + sum(node["Actual Rows"] for node in scans) < 15_000

@@ -1,5 +1,5 @@
 -- name: of_user
--- No index has pseudonyms: the time chooses the partition, which is read.
+-- No index has pseudonyms: the time chooses pages of partitions, which are read.
 SELECT trace_id, min(time) FROM delivery_events
 WHERE time BETWEEN %(since)s AND %(until)s AND key_pseudonym = ANY (%(pseudonyms)b) AND trace_id IS NOT NULL
 GROUP BY trace_id ORDER BY min(time) LIMIT %(most)s
