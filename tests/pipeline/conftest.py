@@ -153,7 +153,7 @@ def settings_in() -> Callable[..., Settings]:
         own = {
             "warehouse": str(folder / "lake"),
             "keys": folder / "keys",
-            "reports": folder / "reports",
+            "reports": str(folder / "reports"),
             "pseudonym_days": FOR_EVER,
             "shuffle_partitions": 1,
         }
