@@ -208,7 +208,7 @@ class Lake:
         head = self.table().snapshot(branch)
         between = {"start-snapshot-id": str(head.parentId()), "end-snapshot-id": str(head.snapshotId())}
         before = F.lag("user").over(Window.partitionBy("_file", "kind").orderBy("_pos"))
-        rows = self.spark.read.options(**between).table(EVENTS).select("user", before.alias("before"))
+        rows = self.spark.read.options(**between, **_FEW_TASKS).table(EVENTS).select("user", before.alias("before"))
         row = rows.agg(
             F.count("*").alias("rows"), F.count_if(F.col("before") > F.col("user")).alias("unordered")
         ).first()
