@@ -22,9 +22,10 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.runtime.settings import PipelineSettings
 
+#: The name of the lake's catalog in Spark and other readers; the one in Postgres keeps its tables under this name.
+CATALOG: Final = "lake"
 #: The oldest Java that Spark 4 runs on.
 OLDEST_JAVA: Final = 17
 #: The jars that Spark needs for Postgres and Iceberg, by coordinates and hash (SHA-256). Spark resolves them unless a

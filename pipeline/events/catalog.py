@@ -10,11 +10,10 @@ from pyspark.sql import SparkSession
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.folders import writing
 from wakupush.pipeline.postgres import connect, jdbc_options
+from wakupush.pipeline.session import CATALOG
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import PipelineSettings, Settings
 
-#: The name of the catalog in Spark and other readers; the one in Postgres keeps its tables under this name.
-CATALOG: Final = "lake"
 #: The namespace of the events' table in the catalog.
 NAMESPACE: Final = f"{CATALOG}.wakupush"
 #: The schema of the catalog in Postgres.

@@ -15,11 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.events import files, state
-from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.pipeline.events.lake import Lake, of_days
 from wakupush.pipeline.events.page import WrittenReport, render
 from wakupush.pipeline.events.pseudonyms import keep_from, whole_periods
 from wakupush.pipeline.events.tables import TABLES, Row, Table, anonymous
+from wakupush.pipeline.session import CATALOG
 from wakupush.runtime.connections.postgres import KEEPALIVES
 from wakupush.runtime.settings import Settings
 

@@ -17,11 +17,11 @@ from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, kept_from
 from wakupush.model.events import EventKind
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.events import export, page, report
-from wakupush.pipeline.events.catalog import CATALOG
 from wakupush.pipeline.events.findings import Total
 from wakupush.pipeline.events.lake import Lake
 from wakupush.pipeline.events.pseudonyms import whole_periods
 from wakupush.pipeline.events.tables import TABLES
+from wakupush.pipeline.session import CATALOG
 
 MESSAGES = 1500
 K = 5
