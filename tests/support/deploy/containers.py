@@ -74,6 +74,8 @@ class Stage:
     user: str = "0:0"
     entrypoint: list[str] = field(default_factory=list)
     healthcheck: list[str] = field(default_factory=list)
+    #: What runs the commands of RUN.
+    shell: list[str] = field(default_factory=lambda: ["sh", "-c"])
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
@@ -121,6 +123,8 @@ class Builder:
                 (stage.layers[0] / text.lstrip("/")).mkdir(parents=True, exist_ok=True)
             case "USER":
                 stage.user = text
+            case "SHELL":
+                stage.shell = json.loads(text)
             case "ENTRYPOINT":
                 stage.entrypoint = json.loads(text)
             case "HEALTHCHECK":
@@ -191,7 +195,7 @@ class Builder:
         lower = ":".join(map(str, [*stage.layers[1:], "/"]))
         work = fresh(self.directory, "work")
         result = subprocess.run(
-            [*_IN_NAMESPACE, _BUILD, "build", *env, "sh", "-c", f"cd {shlex.quote(stage.workdir)}; {text}"],
+            [*_IN_NAMESPACE, _BUILD, "build", *env, *stage.shell, f"cd {shlex.quote(stage.workdir)}; {text}"],
             env=os.environ
             | {
                 "OVERLAY": f"lowerdir={lower},upperdir={stage.layers[0]},workdir={work}",
