@@ -143,10 +143,12 @@ def _good(tables: Tables, what: str, stages: tuple[str, ...], first: date, last:
 
 
 def _kept(tables: Tables, first: date, last: date) -> float | None:
-    """Return the share of notifications that were delivered, of those that were or are lost."""
+    """Return the share of notifications that were delivered, of those and the lost ones; None if losses are hidden."""
     delivered = deliveries(tables, first, last).shown
-    lost = stage(tables, "dead_letter", "expired", first=first, last=last).shown
-    return delivered / (delivered + lost) if delivered else None
+    lost = stage(tables, "dead_letter", "expired", first=first, last=last)
+    if lost.is_partial:
+        return None
+    return delivered / (delivered + lost.shown) if delivered + lost.shown else None
 
 
 def outages(tables: Tables) -> list[Outage]:

@@ -36,8 +36,9 @@ class Entry:
 
     @property
     def age(self) -> float | None:
-        """The seconds since its sender's time when ingest saw it, to a tenth; None for a message out of a Store."""
-        return round(self.seen - self.message.timestamp / 10**9, 1) if self.live else None
+        """The seconds since its sender's time when ingest saw it, to a tenth; None out of a Store, or without a time."""
+        is_known = self.live and self.message.timestamp
+        return round(self.seen - self.message.timestamp / 10**9, 1) if is_known else None
 
     def is_stale(self, claimed_for: float) -> bool:
         """Return whether it may be a copy of a message that was enqueued before.

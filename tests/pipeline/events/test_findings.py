@@ -59,6 +59,12 @@ def test_notifications_that_nobody_got_miss_the_objective(lost, is_missed):
     assert kept.is_missed == is_missed
 
 
+def test_losses_count_without_a_delivery_and_not_if_they_are_hidden():
+    assert findings.objectives(tables(funnel_daily=funnel(LAST, dead_letter=1000)))[2].is_missed
+    hidden = funnel(LAST, delivered_at_once=100, dead_letter=None)
+    assert findings.objectives(tables(funnel_daily=hidden))[2].share is None
+
+
 def test_hours_of_an_outage_that_follow_each_other_are_one():
     rows = tables(
         load_hourly=[
