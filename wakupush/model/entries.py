@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def age(self) -> float | None:
-        """The seconds since its sender's time when ingest saw it, to a tenth; None out of a Store, or without a time."""
+        """The seconds since its sender's time when ingest saw it, to a tenth; None if out of a Store, or unknown."""
         is_known = self.live and self.message.timestamp
         return round(self.seen - self.message.timestamp / 10**9, 1) if is_known else None
 
