@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import partial
@@ -36,6 +37,8 @@ SEGMENT_SECONDS: Final = 86_400.0
 SEGMENTS: Final = 10_000
 #: Bytes of these parts.
 SEGMENT_BYTES: Final = 256_000_000
+#: Seconds for which a run puts rows of a table in order at most: a job that takes two hours counts as stuck.
+SORT_SECONDS: Final = 1500.0
 #: Bytes of messages in quarantine; beyond that chance decides which to drop.
 QUARANTINE_BYTES: Final = 256_000_000
 #: Seconds after which an export that has not run any more is forgotten: nobody waits for the lake.
@@ -115,9 +118,10 @@ def _in_chunks(beat: Beat, delete: Callable[[Connection], int]) -> int:
 
 
 def _sort(beat: Beat, table: str) -> None:
-    """Put the rows of past days in order."""
+    """Put the rows of past days in order, as many as there is time for; the next run goes on with the others."""
     start: bytes | None = b""
-    while start is not None:
+    end = time.monotonic() + SORT_SECONDS
+    while start is not None and time.monotonic() < end:
         with beat.pool.connection() as connection:
             start = maintenance.sort(connection, table, start)
 
