@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from wakupush.pipeline.errors import PipelineError
@@ -110,9 +110,6 @@ def spark_session(settings: PipelineSettings, *, lake: bool = False) -> Iterator
     """
     if problem := missing_parts():
         raise PipelineError(problem)
-    from pyspark import SparkContext  # noqa: PLC0415 - an extra
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
-
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     log4j = resources.files("wakupush.pipeline") / "log4j2.properties"
     # What Java is started with; spark-submit has started it already.
@@ -221,8 +218,6 @@ def fetch_jars(folder: str) -> None:
     Raises:
         PipelineError: a resolved jar has another hash.
     """
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
-
     with tempfile.TemporaryDirectory() as ivy_folder:
         options = {"spark.jars.packages": ",".join(JARS), "spark.jars.ivy": ivy_folder, "spark.ui.enabled": "false"}
         SparkSession.builder.master("local[1]").config(map=options | _on_loopback()).getOrCreate().stop()

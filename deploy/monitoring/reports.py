@@ -45,7 +45,7 @@ REPORTS: Final = Dashboard(
     source=Source.POSTGRES,
     rows=(
         (
-            "Promises, the latest day",
+            "Objectives, the latest day",
             (
                 _good(
                     f"Answers within {ANSWER_SECONDS} s",
@@ -84,7 +84,7 @@ REPORTS: Final = Dashboard(
             "Day by day",
             (
                 Panel(
-                    "Promises",
+                    "Objectives",
                     "percentunit",
                     _series("what", "max(good_permille) / 1000.0", "objectives_daily"),
                     "Share of the answers and deliveries of a day that were in time.",

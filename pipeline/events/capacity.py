@@ -170,7 +170,7 @@ def costs(bench: Path | None, options: Iterable[str]) -> dict[str, float]:
     Raises:
         PipelineError: a file or an option cannot be read.
     """
-    amounts = COSTS | (_measured(bench) if bench is not None else {})
+    amounts = COSTS | (_benchmark_costs(bench) if bench is not None else {})
     for option in options:
         name, _, value = option.partition("=")
         try:
@@ -183,11 +183,11 @@ def costs(bench: Path | None, options: Iterable[str]) -> dict[str, float]:
     return amounts
 
 
-def _measured(path: Path) -> dict[str, float]:
+def _benchmark_costs(path: Path) -> dict[str, float]:
     """Return the CPU time of workers for the loads in a file of figures, medians of its runs with one process."""
     try:
         runs = json.loads(path.read_text())
-        found = {
+        amounts = {
             name: median(
                 sum(micros for process, micros in run["cpu"].items() if process.startswith("worker"))
                 for run in runs[f"{load}, 1"]
@@ -199,10 +199,10 @@ def _measured(path: Path) -> dict[str, float]:
     except OSError as error:
         raise PipelineError(f"--bench {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        found = {}
-    if not found or not all(0 < seconds < 1 for seconds in found.values()):
+        amounts = {}
+    if not amounts or not all(0 < seconds < 1 for seconds in amounts.values()):
         raise PipelineError(f"--bench {path}: these are not figures of `python -m benchmarks.bench --json`")
-    return found
+    return amounts
 
 
 def run(

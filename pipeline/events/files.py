@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.events.lake import Lake, items
 from wakupush.runtime.settings import PipelineSettings, is_remote
 
 #: What browsers have to be told, by the ending of a name: a store knows no types.
@@ -81,7 +81,7 @@ def forget(lake: Lake, settings: PipelineSettings, before: date) -> None:
                 shutil.rmtree(path, ignore_errors=True)
         return
     store = lake.table().io()
-    for location in _locations(store.listPrefix(f"{root}/")):
+    for location in [info.location() for info in items(store.listPrefix(f"{root}/"))]:
         folder = location.removeprefix(f"{root}/").partition("/")[0]
         if Path(folder).match(_FOLDERS) and _is_before(folder, before):
             store.deleteFile(location)
@@ -89,9 +89,3 @@ def forget(lake: Lake, settings: PipelineSettings, before: date) -> None:
 
 def _is_before(folder: str, before: date) -> bool:
     return folder.partition("_")[2] < before.isoformat()
-
-
-def _locations(infos: Any) -> Iterator[str]:
-    entries = infos.iterator()
-    while entries.hasNext():
-        yield entries.next().location()

@@ -120,17 +120,17 @@ def objectives(tables: Tables, first: date = date.min, last: date = date.max) ->
     return (
         Objective(
             text=f"answers within {ANSWER_SECONDS} s",
-            share=_good(tables, "answer", ("answered",), first, last),
+            share=_share_in_time(tables, "answer", ("answered",), first, last),
         ),
         Objective(
             text=f"deliveries within {DELIVERY_SECONDS} s",
-            share=_good(tables, "delivery", ("delivered_at_once", "delivered_by_retry"), first, last),
+            share=_share_in_time(tables, "delivery", ("delivered_at_once", "delivered_by_retry"), first, last),
         ),
-        Objective(text="notifications not lost", share=_kept(tables, first, last)),
+        Objective(text="notifications not lost", share=_share_not_lost(tables, first, last)),
     )
 
 
-def _good(tables: Tables, what: str, stages: tuple[str, ...], first: date, last: date) -> float | None:
+def _share_in_time(tables: Tables, what: str, stages: tuple[str, ...], first: date, last: date) -> float | None:
     """Return the share of the good, each day by its number of events, if that is shown."""
     weights = {row["day"]: 0 for row in tables["funnel_daily"]}
     for row in tables["funnel_daily"]:
@@ -142,7 +142,7 @@ def _good(tables: Tables, what: str, stages: tuple[str, ...], first: date, last:
     return sum(good * of_day for good, of_day in shown) / weight / _PERMILLE if weight else None
 
 
-def _kept(tables: Tables, first: date, last: date) -> float | None:
+def _share_not_lost(tables: Tables, first: date, last: date) -> float | None:
     """Return the share of notifications that were delivered, of those and the lost ones; None if losses are hidden."""
     delivered = deliveries(tables, first, last).shown
     lost = stage(tables, "dead_letter", "expired", first=first, last=last)
@@ -158,17 +158,17 @@ def outages(tables: Tables) -> list[Outage]:
         if row["kind"] in {"failed", "delivered"} and row["platform"]:
             hour = datetime.combine(row["day"], time(row["hour"]), UTC)
             attempts[row["platform"], hour][row["kind"]] += row["events"] or 0
-    found: list[Outage] = []
+    outages_so_far: list[Outage] = []
     for (platform, hour), counts in sorted(attempts.items()):
         failed = counts["failed"]
         if failed < OUTAGE_FAILURES or failed < OUTAGE_SHARE * (failed + counts["delivered"]):
             continue
         begin = hour
-        if found and (found[-1].platform, found[-1].end) == (platform, hour):
-            last = found.pop()
+        if outages_so_far and (outages_so_far[-1].platform, outages_so_far[-1].end) == (platform, hour):
+            last = outages_so_far.pop()
             begin, failed = last.begin, last.failures + failed
-        found.append(Outage(platform=platform, begin=begin, end=hour + timedelta(hours=1), failures=failed))
-    return sorted(found, key=lambda outage: outage.begin)
+        outages_so_far.append(Outage(platform=platform, begin=begin, end=hour + timedelta(hours=1), failures=failed))
+    return sorted(outages_so_far, key=lambda outage: outage.begin)
 
 
 def changes(tables: Tables, first: date, last: date) -> list[Change]:

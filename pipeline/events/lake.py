@@ -12,7 +12,7 @@ import io
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import Any, Final
@@ -34,7 +34,7 @@ EVENTS: Final = f"{catalog.NAMESPACE}.events"
 MARK: Final = "wakupush.mark"
 #: A day is a file, often of less than a megabyte. Iceberg would count each as 4 MB, and make hundreds of tasks.
 _FEW_TASKS: Final = {"file-open-cost": str(256 * 1024), "split-size": str(16 * 1024 * 1024)}
-#: The size of the parts of a file, which is in the order of kinds: who wants one kind reads only its parts.
+#: The size of the parts of a file, which is in the order of kinds: a reader of one kind skips the parts of others.
 _ROW_GROUPS: Final = "write.parquet.row-group-size-bytes"
 _ROW_GROUP_BYTES: Final = 1024 * 1024
 #: Prefix of the names of these branches.
@@ -273,9 +273,8 @@ class Lake:
             PipelineError: one is not a file of the lake; then none is taken out.
         """
         table = self.table()
-        files_by_path = {
-            file.location(): file for task in _items(table.newScan().planFiles()) for file in [task.file()]
-        }
+        with closing(table.newScan().planFiles()) as tasks:
+            files_by_path = {file.location(): file for task in items(tasks) for file in [task.file()]}
         if unknown := [path for path in paths if path not in files_by_path]:
             raise PipelineError(f"{unknown[0]} is no file of the lake")
         deletion = table.newDelete()
@@ -309,14 +308,11 @@ def _state(table: Any) -> LakeState:
     )
 
 
-def _items(iterable: Any) -> Iterator[Any]:
-    """Yield the items of an iterable of Iceberg, and close it."""
-    try:
-        iterator = iterable.iterator()
-        while iterator.hasNext():
-            yield iterator.next()
-    finally:
-        iterable.close()
+def items(iterable: Any) -> Iterator[Any]:
+    """Yield the items of an iterable of Java."""
+    iterator = iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 @contextmanager

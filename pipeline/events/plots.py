@@ -64,8 +64,8 @@ def bars(title: str, values: Mapping[str, float | None]) -> str:
             f"<title>{escape(name)}: {label}</title></rect>"
             f'<text class="value" x="{margin + width + 8:.1f}" y="{y + 14}">{label}</text>'
         )
-    told = ", ".join(f"{name}: {_TOO_FEW if value is None else number(value)}" for name, value in values.items())
-    return _svg(step * len(values) + 6, f"{title}. {told}", "".join(parts), _BARS_WIDTH)
+    description = ", ".join(f"{name}: {_TOO_FEW if value is None else number(value)}" for name, value in values.items())
+    return _svg(step * len(values) + 6, f"{title}. {description}", "".join(parts), _BARS_WIDTH)
 
 
 def duration(milliseconds: float) -> str:
@@ -263,11 +263,13 @@ def _nice(value: float) -> float:
     return next(size * step for step in (1, 2, 4, 5, 8, 10) if size * step >= value)
 
 
-def _svg(height: float, told: str, content: str, width: int = WIDTH) -> str:
+def _svg(height: float, description: str, content: str, width: int = WIDTH) -> str:
     """Return a drawing.
 
     Args:
-        told: what it shows, for those who do not see it.
+        description: what it shows, for those who do not see it.
     """
     wide = ' class="whole"' if width == WIDTH else ""
-    return f'<svg{wide} viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(told)}">{content}</svg>'
+    return (
+        f'<svg{wide} viewBox="0 0 {width} {height:.0f}" role="img" aria-label="{escape(description)}">{content}</svg>'
+    )

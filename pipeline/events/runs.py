@@ -11,7 +11,7 @@ from wakupush.runtime.settings import Settings
 
 
 @contextmanager
-def noting(job: str, settings: Settings) -> Iterator[None]:
+def record_run(job: str, settings: Settings) -> Iterator[None]:
     """Store how long the block took, if it raises nothing and the catalog of the lake is in Postgres.
 
     Raises:

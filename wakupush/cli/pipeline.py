@@ -57,7 +57,7 @@ def export(*, as_json: AsJson = False, warehouse: Warehouse = None) -> None:
     with _extra():
         from wakupush.pipeline.events import export as exporting
 
-    with _job("export", "events", warehouse, lake=True) as (spark, settings, progress):
+    with _job("events", warehouse, lake_job="export") as (spark, settings, progress):
         totals = exporting.run(spark, settings, progress)
     sentences = [f"{totals.rows} events taken over in {totals.steps} steps"]
     if totals.forgotten_keys:
@@ -82,7 +82,7 @@ def tidy(
     with _extra():
         from wakupush.pipeline.events import tidy as tidying
 
-    with _job("tidy", "tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
+    with _job("tasks", warehouse, lake_job="tidy", tasks=True) as (spark, settings, _):
         totals = tidying.run(spark, settings, without or [])
     sentences = [f"{totals.compacted} files put together, {totals.deleted} deleted"]
     if totals.forgotten:
@@ -109,7 +109,7 @@ def report(
         from wakupush.pipeline.events import report as reporting
 
     days = _days(first, last, 28)
-    with _job("report", "days", warehouse, lake=True) as (spark, settings, progress):
+    with _job("days", warehouse, lake_job="report") as (spark, settings, progress):
         result = reporting.run(spark, settings, *days, progress, rebuild=rebuild)
     facts = {
         "first": result.first.isoformat(),
@@ -146,7 +146,7 @@ def capacity(
 
     days = _days(first, last, 28)
     costs = planning.costs(bench, cost or [])
-    with _job("capacity", "queues", warehouse, lake=True) as (spark, settings, progress):
+    with _job("queues", warehouse, lake_job="capacity") as (spark, settings, progress):
         question = planning.Question(
             wait=wait,
             users=users,
@@ -199,7 +199,7 @@ def rebuild(*, as_json: AsJson = False) -> None:
     with _extra():
         from wakupush.pipeline.archive import rebuild as rebuilding
 
-    with _job("rebuild", "tasks", tasks=True) as (spark, settings, _):
+    with _job("tasks", tasks=True) as (spark, settings, _):
         rebuilt = rebuilding.run(spark, settings)
     typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
     if not rebuilt.watched:
@@ -219,7 +219,7 @@ def warm_topics(*, as_json: AsJson = False) -> None:
     with _extra():
         from wakupush.pipeline.archive import warm
 
-    with _job("warm-topics", "keys") as (spark, settings, progress):
+    with _job("keys") as (spark, settings, progress):
         count = warm.run(spark, settings, progress)
     _tell({"keys": count}, [f"{count} keys derived and stored"], as_json=as_json)
 
@@ -245,7 +245,7 @@ def synthesize(
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
     write = made_up.into_lake if into is Destination.LAKE else made_up.into_postgres
-    with _job("synthesize", "tasks", warehouse, lake=True, tasks=True) as (spark, settings, _):
+    with _job("tasks", warehouse, lake_job="synthesize", tasks=True) as (spark, settings, _):
         count = write(spark, settings, plan)
     facts = {"events": count, "into": into.value}
     _tell(facts, [f"{count} events made up, into {into.value}"], as_json=as_json)
@@ -275,26 +275,25 @@ def _settings(warehouse: str | None = None) -> Settings:
 
 @contextmanager
 def _job(
-    name: str, what: str, warehouse: str | None = None, *, lake: bool = False, tasks: bool = False
+    what: str, warehouse: str | None = None, *, lake_job: str | None = None, tasks: bool = False
 ) -> Iterator[tuple[Any, Settings, Callable[[int, int], None]]]:
     """Run a Spark session with a bar, and note the end of a job of the lake.
 
     Args:
-        name: of the command.
         what: the bar counts.
-        lake: whether the job uses the lake.
+        lake_job: the command, if it uses the lake.
         tasks: whether the bar shows Spark's own tasks.
     """
     with _extra():
-        from wakupush.pipeline.events.runs import noting
+        from wakupush.pipeline.events.runs import record_run
         from wakupush.pipeline.session import spark_session, telling_tasks
 
     settings = _settings(warehouse)
     with (
-        spark_session(settings.pipeline, lake=lake) as spark,
+        spark_session(settings.pipeline, lake=lake_job is not None) as spark,
         _bar(what) as progress,
         telling_tasks(spark, progress) if tasks else nullcontext(),
-        noting(name, settings) if lake else nullcontext(),
+        record_run(lake_job, settings) if lake_job is not None else nullcontext(),
     ):
         yield spark, settings, progress
 

@@ -270,7 +270,7 @@ def test_the_dashboard_finds_its_numbers_in_postgres(database, panel, look, quer
     filtered, count = re.subn(r"\$__timeFilter\((\w+)\)", rf"\1 BETWEEN '{FIRST - timedelta(28)}' AND '{LAST}'", query)
     assert count == 1
     with psycopg.connect(database) as connection:
-        cursor = connection.execute(filtered.replace("%", "%%"))
+        cursor = connection.execute(filtered)
         rows = cursor.fetchall()
     # Too few people; and nobody registered in the first week of a period that began at the epoch.
     if panel not in {"Lost", "Devices that stay"}:
