@@ -179,7 +179,7 @@ REPORTS: Final = Dashboard(
                     "short",
                     _sql(
                         """SELECT period, platform, week AS "last active week", devices
-                        FROM wakupush_reports.devices_kept WHERE $__timeFilter(period) ORDER BY 1, 2, 3"""
+                        FROM wakupush_reports.devices_by_last_week WHERE $__timeFilter(period) ORDER BY 1, 2, 3"""
                     ),
                     "Devices that registered in the first week of a period, by the last week they were active in.",
                     Look.TABLE,

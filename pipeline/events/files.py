@@ -1,10 +1,9 @@
 """The files of reports, in a folder or in the store of the lake."""
 
-from __future__ import annotations
-
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -47,12 +46,19 @@ def write(lake: Lake, place: str, texts: Mapping[str, str]) -> None:
         PipelineError: one cannot be written.
     """
     for name, text in texts.items():
-        try:
+        with _telling(f"{place}/{name} cannot be written"):
             (_put if is_remote(place) else _replace)(lake, f"{place}/{name}", text)
-        except OSError as error:
-            raise PipelineError(f"{place}/{name} cannot be written: {error.strerror}") from None
-        except Py4JError as error:
-            raise PipelineError(f"{place}/{name} cannot be written: the store refuses it") from error
+
+
+@contextmanager
+def _telling(failure: str) -> Iterator[None]:
+    """Raise failures of the disk or the store as PipelineError."""
+    try:
+        yield
+    except OSError as error:
+        raise PipelineError(f"{failure}: {error.strerror}") from None
+    except Py4JError as error:
+        raise PipelineError(f"{failure}: the store refuses it") from error
 
 
 def _replace(_: Lake, name: str, text: str) -> None:
@@ -73,18 +79,23 @@ def _put(lake: Lake, name: str, text: str) -> None:
 
 
 def forget(lake: Lake, settings: PipelineSettings, before: date) -> None:
-    """Delete the reports whose last day is before a day."""
+    """Delete the reports whose last day is before a day.
+
+    Raises:
+        PipelineError: one cannot be deleted.
+    """
     root = _root(settings)
-    if not is_remote(root):
-        for path in Path(root).glob(_FOLDERS):
-            if _is_before(path.name, before):
-                shutil.rmtree(path, ignore_errors=True)
-        return
-    store = lake.table().io()
-    for location in [info.location() for info in items(store.listPrefix(f"{root}/"))]:
-        folder = location.removeprefix(f"{root}/").partition("/")[0]
-        if Path(folder).match(_FOLDERS) and _is_before(folder, before):
-            store.deleteFile(location)
+    with _telling(f"reports before {before} in {root} cannot be deleted"):
+        if not is_remote(root):
+            for path in Path(root).glob(_FOLDERS):
+                if _is_before(path.name, before):
+                    shutil.rmtree(path)
+            return
+        store = lake.table().io()
+        for location in [info.location() for info in items(store.listPrefix(f"{root}/"))]:
+            folder = location.removeprefix(f"{root}/").partition("/")[0]
+            if Path(folder).match(_FOLDERS) and _is_before(folder, before):
+                store.deleteFile(location)
 
 
 def _is_before(folder: str, before: date) -> bool:

@@ -4,49 +4,24 @@ Everything is reckoned from the tables as they are shown, so it tells nothing th
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from wakupush.model.objectives import ANSWER_SECONDS, BUDGET, DELIVERY_SECONDS
 from wakupush.pipeline.events.capacity import COSTS
-from wakupush.pipeline.events.tables import Row
+from wakupush.pipeline.events.tables import HIDDEN, Row, Total
 
 Tables = Mapping[str, list[Row]]
 
 #: Days that are compared with as many before them.
 WEEK: Final = 7
-#: An hour is part of an outage if so many attempts for a platform failed, and so large a share of all.
+#: An hour is part of an outage if so many attempts for a platform failed or timed out, and so large a share of all.
 OUTAGE_FAILURES: Final = 20
 OUTAGE_SHARE: Final = 0.2
 _PERMILLE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """A sum of rows, of which some may be hidden."""
-
-    #: Of the rows that are shown.
-    shown: int
-    #: Whether the sum is more, because rows are hidden.
-    is_partial: bool = False
-
-    @classmethod
-    def of(cls, rows: Iterable[Row], name: str) -> "Total":
-        """Return the sum of a column."""
-        values = [row[name] for row in rows]
-        return cls(sum(value for value in values if value is not None), None in values)
-
-    def __str__(self) -> str:
-        """Return a sum as text, never empty: what is hidden makes it a lower bound."""
-        if not self.is_partial:
-            return f"{self.shown:,}"
-        return f"at least {self.shown:,}" if self.shown else "too few to tell"
-
-    def __add__(self, other: "Total") -> "Total":
-        """Return the sum of both."""
-        return Total(self.shown + other.shown, self.is_partial or other.is_partial)
+_DELIVERED: Final = ("delivered_at_once", "delivered_by_retry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +31,8 @@ class Objective:
     text: str
     #: The share that was good, 0 to 1; None if too few events are shown.
     share: float | None
+    #: Whether the share is at most this: some of what was bad is hidden.
+    is_at_most: bool = False
 
     @property
     def budget_used(self) -> float | None:
@@ -82,26 +59,26 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A number of the last days, and of as many days before them; None if too few events are shown."""
+    """A number of the last days, and of as many days before them."""
 
     name: str
-    before: float | None
-    after: float | None
+    before: Total
+    after: Total
     #: Whether the number is a share, 0 to 1.
     is_share: bool = False
 
-    def text(self, value: float) -> str:
+    def text(self, value: Total) -> str:
         """Return a value as text."""
-        return percent(value) if self.is_share else f"{value:,.0f}"
+        return value.text(percent) if self.is_share else str(value)
 
     @property
     def difference(self) -> str:
         """By how much the number changed: a share by points, others by a part of what was before; empty if unknown."""
-        if self.before is None or self.after is None:
+        if self.before.is_partial or self.after.is_partial:
             return ""
         if self.is_share:
-            return f"{100 * (self.after - self.before):+.2f} points"
-        return f"{100 * (self.after / self.before - 1):+.1f} %" if self.before else ""
+            return f"{100 * (self.after.shown - self.before.shown):+.2f} points"
+        return f"{100 * (self.after.shown / self.before.shown - 1):+.1f} %" if self.before.shown else ""
 
 
 def stage(tables: Tables, *stages: str, first: date = date.min, last: date = date.max) -> Total:
@@ -112,21 +89,34 @@ def stage(tables: Tables, *stages: str, first: date = date.min, last: date = dat
 
 def deliveries(tables: Tables, first: date = date.min, last: date = date.max) -> Total:
     """Return the deliveries, at once and by a retry."""
-    return stage(tables, "delivered_at_once", "delivered_by_retry", first=first, last=last)
+    return stage(tables, *_DELIVERED, first=first, last=last)
+
+
+def share_delivered(tables: Tables) -> float | None:
+    """Return the deliveries as a share of the notifications that were admitted; None if no day shows both numbers."""
+    admitted = delivered = 0.0
+    for day in {row["day"] for row in tables["funnel_daily"]}:
+        of_day = stage(tables, "admitted", first=day, last=day), deliveries(tables, day, day)
+        if not any(total.is_partial for total in of_day):
+            admitted += of_day[0].shown
+            delivered += of_day[1].shown
+    # A day may deliver what the one before it admitted.
+    return min(1.0, delivered / admitted) if admitted else None
 
 
 def objectives(tables: Tables, first: date = date.min, last: date = date.max) -> tuple[Objective, ...]:
     """Return the service levels on some days."""
+    share_not_lost, is_at_most = _share_not_lost(tables, first, last)
     return (
         Objective(
             text=f"answers within {ANSWER_SECONDS} s",
-            share=_share_in_time(tables, "answer", ("answered",), first, last),
+            share=_share_in_time(tables, "answer", ("answered", "request_expired"), first, last),
         ),
         Objective(
             text=f"deliveries within {DELIVERY_SECONDS} s",
-            share=_share_in_time(tables, "delivery", ("delivered_at_once", "delivered_by_retry"), first, last),
+            share=_share_in_time(tables, "delivery", _DELIVERED, first, last),
         ),
-        Objective(text="notifications not lost", share=_share_not_lost(tables, first, last)),
+        Objective(text="notifications not lost", share=share_not_lost, is_at_most=is_at_most),
     )
 
 
@@ -142,26 +132,36 @@ def _share_in_time(tables: Tables, what: str, stages: tuple[str, ...], first: da
     return sum(good * of_day for good, of_day in shown) / weight / _PERMILLE if weight else None
 
 
-def _share_not_lost(tables: Tables, first: date, last: date) -> float | None:
-    """Return the share of notifications that were delivered, of those and the lost ones; None if losses are hidden."""
-    delivered = deliveries(tables, first, last).shown
-    lost = stage(tables, "dead_letter", "expired", first=first, last=last)
-    if lost.is_partial:
-        return None
-    return delivered / (delivered + lost.shown) if delivered + lost.shown else None
+def _share_not_lost(tables: Tables, first: date, last: date) -> tuple[float | None, bool]:
+    """Return the share of notifications that were delivered, of those and the lost ones, and whether it is less.
+
+    It is less if losses are hidden. Days whose deliveries are hidden count nowhere.
+    """
+    delivered, lost = 0.0, Total(0)
+    for day in {row["day"] for row in tables["funnel_daily"] if first <= row["day"] <= last}:
+        of_day = deliveries(tables, day, day)
+        if not of_day.is_partial:
+            delivered += of_day.shown
+            lost += stage(tables, "dead_letter", "expired", first=day, last=day)
+    every = delivered + lost.shown
+    return (delivered / every if every else None), lost.is_partial
 
 
 def outages(tables: Tables) -> list[Outage]:
-    """Return the outages of platforms, by time, hours of a platform that follow each other as one."""
-    attempts: dict[tuple[str, datetime], dict[str, int]] = defaultdict(lambda: {"failed": 0, "delivered": 0})
+    """Return the outages of platforms, by time, hours of a platform that follow each other as one.
+
+    A token that died is no failure of the platform. Hours whose attempts are hidden are left out.
+    """
+    hours: dict[tuple[str, datetime], dict[str, Total]] = defaultdict(lambda: defaultdict(lambda: Total(0)))
     for row in tables["load_hourly"]:
-        if row["kind"] in {"failed", "delivered"} and row["platform"]:
+        if row["platform"]:
             hour = datetime.combine(row["day"], time(row["hour"]), UTC)
-            attempts[row["platform"], hour][row["kind"]] += row["events"] or 0
+            hours[row["platform"], hour][row["kind"]] += Total.of([row], "events")
     outages_so_far: list[Outage] = []
-    for (platform, hour), counts in sorted(attempts.items()):
-        failed = counts["failed"]
-        if failed < OUTAGE_FAILURES or failed < OUTAGE_SHARE * (failed + counts["delivered"]):
+    for (platform, hour), totals in sorted(hours.items()):
+        failed = round(totals["failed"].shown + totals["unknown"].shown - totals["token_died"].shown)
+        attempts = totals["attempt"]
+        if attempts.is_partial or failed < max(OUTAGE_FAILURES, OUTAGE_SHARE * attempts.shown):
             continue
         begin = hour
         if outages_so_far and (outages_so_far[-1].platform, outages_so_far[-1].end) == (platform, hour):
@@ -179,19 +179,23 @@ def changes(tables: Tables, first: date, last: date) -> list[Change]:
         return []
     spans = ((begin, middle - timedelta(days=1)), (middle, last))
 
-    def change(name: str, value: Callable[[date, date], float | None], *, is_share: bool = False) -> Change:
+    def change(name: str, value: Callable[[date, date], Total], *, is_share: bool = False) -> Change:
         before, after = (value(*span) for span in spans)
         return Change(name=name, before=before, after=after, is_share=is_share)
 
-    def of_stages(*stages: str) -> Callable[[date, date], float | None]:
-        return lambda begin, end: _of_a_day(stage(tables, *stages, first=begin, last=end))
+    def of_stages(*stages: str) -> Callable[[date, date], Total]:
+        return lambda begin, end: stage(tables, *stages, first=begin, last=end) / WEEK
 
-    def share(number: int) -> Callable[[date, date], float | None]:
-        return lambda begin, end: objectives(tables, begin, end)[number].share
+    def share(number: int) -> Callable[[date, date], Total]:
+        def of_days(begin: date, end: date) -> Total:
+            value = objectives(tables, begin, end)[number].share
+            return HIDDEN if value is None else Total(value)
 
-    def active(begin: date, end: date) -> float | None:
+        return of_days
+
+    def active(begin: date, end: date) -> Total:
         rows = (row for row in tables["tokens_daily"] if row["kind"] == "notified" and begin <= row["day"] <= end)
-        return _of_a_day(Total.of(rows, "devices"))
+        return Total.of(rows, "devices") / WEEK
 
     return [
         change("messages a day", of_stages("received")),
@@ -204,22 +208,17 @@ def changes(tables: Tables, first: date, last: date) -> list[Change]:
     ]
 
 
-def _of_a_day(total: Total) -> float | None:
-    return None if total.is_partial and not total.shown else total.shown / WEEK
-
-
 def cost_per_thousand(tables: Tables) -> float | None:
     """Return the seconds of CPU time that workers spent a thousand deliveries, by the costs that capacity plans with.
 
     Everything that the server handled counts: registrations, queries, and what others sent, too.
     """
-    seconds = sum(
-        (row["events"] or 0) * COSTS[row["queue"]]
-        for row in tables["load_hourly"]
-        if row["kind"] == "received" and row["queue"] in COSTS
-    )
-    foreign = stage(tables, "foreign").shown
-    seconds -= foreign * (COSTS["dispatch"] - COSTS["foreign"])
+    seconds = 0.0
+    for row in tables["load_hourly"]:
+        if row["kind"] in {"received", "foreign"} and row["queue"] in COSTS:
+            cost = COSTS[row["queue"]]
+            # What is not for us was counted when it was received, and costs less.
+            seconds += (row["events"] or 0) * (cost if row["kind"] == "received" else COSTS["foreign"] - cost)
     retries = sum(
         row["events"] or 0 for row in tables["retries_daily"] if row["kind"] == "attempt" and row["attempt"] > 1
     )

@@ -3,6 +3,7 @@
 It goes from the verdict to the details: were the objectives met, what changed, then each table.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -11,10 +12,21 @@ from typing import Final
 
 from wakupush.model.objectives import BUDGET
 from wakupush.pipeline.events import findings
-from wakupush.pipeline.events.findings import Objective, Outage, Total, percent
+from wakupush.pipeline.events.findings import Objective, Outage, percent
 from wakupush.pipeline.events.lake import days_between
-from wakupush.pipeline.events.plots import NOTHING, Band, bars, duration, durations, heat_map, lines, number, table
-from wakupush.pipeline.events.tables import LATER_ATTEMPTS, NO_SHARD, Row
+from wakupush.pipeline.events.plots import (
+    NOTHING,
+    Band,
+    bars,
+    brief,
+    duration,
+    durations,
+    heat_map,
+    lines,
+    number,
+    table,
+)
+from wakupush.pipeline.events.tables import HIDDEN, LATER_ATTEMPTS, NO_SHARD, Row, Total
 
 #: The stages of a message and of a notification, in order, with their names on the page.
 _MESSAGES: Final = {
@@ -22,6 +34,7 @@ _MESSAGES: Final = {
     "foreign": "not for us",
     "opened": "opened",
     "refused": "refused, or items of it",
+    "request_expired": "expired unread",
     "answered": "answered",
 }
 _NOTIFICATIONS: Final = {
@@ -109,6 +122,11 @@ class WrittenReport:
     smallest_cell: int
 
     @property
+    def is_internal(self) -> bool:
+        """Whether it has rows about single people."""
+        return self.smallest_cell == 1
+
+    @property
     def events(self) -> Total:
         """Return how many events the funnel shows: the number of all would reveal those that it hides."""
         return Total.of(self.rows["funnel_daily"], "events")
@@ -119,10 +137,9 @@ def render(report: WrittenReport) -> str:
     days = days_between(report.first, report.last)
     outages = findings.outages(report.rows)
     objectives = findings.objectives(report.rows)
-    is_internal = report.smallest_cell == 1
     parts = [
         f"<h1>Push notifications, {report.first} to {report.last}</h1>",
-        f'<p class="internal">{INTERNAL}</p>' if is_internal else "",
+        f'<p class="internal">{INTERNAL}</p>' if report.is_internal else "",
         _verdict(objectives, outages),
         f"<p>Delivery events: {report.events}. Days and hours are UTC.</p>",
         _facts(report, days),
@@ -146,7 +163,7 @@ def render(report: WrittenReport) -> str:
         _section("What retries won", "Deliveries that went through on each attempt.", _retries(report)),
         _section("What fails", "Failures by class and attempt, all days and platforms.", _failures(report)),
         _section("What is refused", "Messages and notifications a day, by reason and hour.", _refusals(report, days)),
-        _section("Load by hour of the week", "Messages a day in each hour, all queues.", _week(report)),
+        _section("Load by hour of the week", "Messages a day in each hour, all queues.", _week(report, days)),
         _section(
             "Devices", "Devices that registered, left, were notified, or whose token died.", _tokens(report, days)
         ),
@@ -159,7 +176,7 @@ def render(report: WrittenReport) -> str:
         _section(
             "Unusual load", "Pseudonyms that were sent or asked for far more than others in a day.", _unusual(report)
         ),
-        f"<footer>{INTERNAL if is_internal else _FOOTER.format(k=report.smallest_cell)}</footer>",
+        f"<footer>{INTERNAL if report.is_internal else _FOOTER.format(k=report.smallest_cell)}</footer>",
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -176,12 +193,13 @@ def _verdict(objectives: Iterable[Objective], outages: list[Outage]) -> str:
     """Return the one sentence that a hurried reader needs."""
     objectives = list(objectives)
     missed = [objective for objective in objectives if objective.is_missed]
-    unknown = [objective for objective in objectives if objective.share is None]
+    unknown = [objective for objective in objectives if objective.share is None or objective.is_at_most]
     if missed:
         shares = ", ".join(f"{objective.text} ({percent(objective.share or 0.0)})" for objective in missed)
         text = f"Missed: {shares}."
     elif unknown:
-        text = "No objective was missed; too few events to tell of " + ", ".join(each.text for each in unknown) + "."
+        names = ", ".join(each.text for each in unknown)
+        text = f"No objective was missed as far as shown; too few events to tell of {names}."
     else:
         text = "All objectives were met."
     if outages:
@@ -197,15 +215,15 @@ def _length(outage: Outage) -> str:
 
 def _facts(report: WrittenReport, days: list[date]) -> str:
     admissions = findings.stage(report.rows, "admitted")
-    deliveries = findings.deliveries(report.rows)
+    delivered = findings.share_delivered(report.rows)
     cost = findings.cost_per_thousand(report.rows)
     active = Total.of((row for row in report.rows["tokens_daily"] if row["kind"] == "notified"), "devices")
     facts = {
         "notifications admitted": str(admissions),
-        "delivered": percent(min(1.0, deliveries.shown / admissions.shown)) if admissions.shown else NOTHING,
+        "delivered": NOTHING if delivered is None else percent(delivered),
         "won by retries": str(findings.stage(report.rows, "delivered_by_retry")),
         "dead letters and expired": str(findings.stage(report.rows, "dead_letter", "expired")),
-        "devices notified a day": str(Total(round(active.shown / len(days)), active.is_partial)),
+        "devices notified a day": str(active / len(days)),
         "CPU of workers per 1,000 deliveries, by planned costs": NOTHING if cost is None else f"{cost:.2f} s",
     }
     cards = (f'<div class="fact"><b>{value}</b><span>{escape(name)}</span></div>' for name, value in facts.items())
@@ -216,8 +234,8 @@ def _changes(report: WrittenReport) -> str:
     body = [
         (
             change.name,
-            NOTHING if change.before is None else change.text(change.before),
-            NOTHING if change.after is None else change.text(change.after),
+            change.text(change.before),
+            change.text(change.after),
             change.difference or NOTHING,
         )
         for change in findings.changes(report.rows, report.first, report.last)
@@ -230,13 +248,22 @@ def _objectives(objectives: Iterable[Objective]) -> str:
         (
             objective.text,
             f"{_PERCENT * (1 - BUDGET):g} %",
-            NOTHING if objective.share is None else percent(objective.share),
-            NOTHING if objective.budget_used is None else f"{_PERCENT * objective.budget_used:.0f} %",
-            NOTHING if objective.share is None else "missed" if objective.is_missed else "met",
+            NOTHING if objective.share is None else at_most + percent(objective.share),
+            NOTHING if objective.budget_used is None else f"{at_least}{_PERCENT * objective.budget_used:.0f} %",
+            _outcome(objective),
         )
         for objective in objectives
+        for at_most, at_least in [("at most ", "at least ") if objective.is_at_most else ("", "")]
     ]
     return table(("objective", "aim", "reached", "budget used", ""), body)
+
+
+def _outcome(objective: Objective) -> str:
+    if objective.share is None:
+        return NOTHING
+    if objective.is_missed:
+        return "missed"
+    return "too few to tell" if objective.is_at_most else "met"
 
 
 def _outages(outages: list[Outage]) -> str:
@@ -264,19 +291,17 @@ def _funnels(report: WrittenReport) -> str:
     )
 
 
-def _funnel(report: WrittenReport, stages: Mapping[str, str]) -> dict[str, float | None]:
+def _funnel(report: WrittenReport, stages: Mapping[str, str]) -> dict[str, Total]:
     present = {row["stage"] for row in report.rows["funnel_daily"]}
-    totals = {label: findings.stage(report.rows, name) for name, label in stages.items() if name in present}
-    return {label: total.shown or None for label, total in totals.items()}
+    return {label: findings.stage(report.rows, name) for name, label in stages.items() if name in present}
 
 
-def _by_day(days: list[date], rows: Iterable[Row], value: str) -> list[float | None]:
-    """Return a value for each day: 0 if there is no row, None if the value is hidden."""
+def _by_day(days: list[date], rows: Iterable[Row], value: str) -> list[Total]:
+    """Return the sum of a value for each day: 0 if there is no row."""
     rows_of: dict[date, list[Row]] = {}
     for row in rows:
         rows_of.setdefault(row["day"], []).append(row)
-    totals = [Total.of(rows_of.get(day, []), value) for day in days]
-    return [None if total.is_partial and not total.shown else total.shown for total in totals]
+    return [Total.of(rows_of.get(day, []), value) for day in days]
 
 
 def _days(days: list[date]) -> list[str]:
@@ -308,20 +333,19 @@ def _daily(report: WrittenReport, days: list[date], outages: list[Outage]) -> st
     return lines("Notifications a day", _days(days), series, bands=_bands(outages, days))
 
 
-def _latencies(
-    report: WrittenReport, days: list[date], what: str, value: str, key: str
-) -> dict[str, list[float | None]]:
-    latencies: dict[str, dict[date, float | None]] = {}
+def _latencies(report: WrittenReport, days: list[date], what: str, value: str, key: str) -> dict[str, list[Total]]:
+    """Return a time for each day: hidden if there is no row, too."""
+    latencies: dict[str, dict[date, Total]] = {}
     for row in report.rows["latency_daily"]:
         if row["what"] == what:
-            latencies.setdefault(row[key], {})[row["day"]] = row[value]
-    return {name: [values.get(day) for day in days] for name, values in sorted(latencies.items())}
+            latencies.setdefault(row[key], {})[row["day"]] = Total.of([row], value)
+    return {name: [values.get(day, HIDDEN) for day in days] for name, values in sorted(latencies.items())}
 
 
 def _deliveries(report: WrittenReport, days: list[date], outages: list[Outage]) -> str:
     """Return a plot for each platform, of its percentiles."""
     values = ("p50_ms", "p95_ms", "p99_ms")
-    of_platforms: dict[str, dict[str, list[float | None]]] = {}
+    of_platforms: dict[str, dict[str, list[Total]]] = {}
     for value in values:
         for platform, points in _latencies(report, days, "delivery", value, "platform").items():
             of_platforms.setdefault(platform, {})[value.removesuffix("_ms")] = points
@@ -365,10 +389,15 @@ def _pushes(report: WrittenReport) -> str:
         admitted, delivered = (
             Total.of((row for row in rows if row["kind"] == kind), "events") for kind in ("admitted", "delivered")
         )
-        is_known = admitted.shown and not admitted.is_partial and not delivered.is_partial
-        share = percent(min(1.0, delivered.shown / admitted.shown)) if is_known else NOTHING
-        body.append((app or "all apps", push_type.replace("_", " ") or "unknown", str(admitted), str(delivered), share))
+        names = (app or "all apps", push_type.replace("_", " ") or "unknown")
+        body.append((*names, str(admitted), str(delivered), _share(delivered, admitted)))
     return table(("app", "type", "admitted", "delivered", "share"), body) if body else ""
+
+
+def _share(part: Total, whole: Total) -> str:
+    """Return a share as text; a dash if one of both is not known in full."""
+    is_known = whole.shown and not whole.is_partial and not part.is_partial
+    return percent(min(1.0, part.shown / whole.shown)) if is_known else NOTHING
 
 
 def _retries(report: WrittenReport) -> str:
@@ -379,8 +408,7 @@ def _retries(report: WrittenReport) -> str:
             Total.of((row for row in rows if (row["attempt"], row["kind"]) == (attempt, kind)), "events")
             for kind in ("attempt", "delivered")
         )
-        share = f"{_PERCENT * won.shown / tried.shown:.1f} %" if tried.shown and won.shown else NOTHING
-        body.append((str(attempt), str(tried), str(won), share))
+        body.append((str(attempt), str(tried), str(won), _share(won, tried)))
     return table(("attempt", "tried", "delivered", "share"), body) if body else ""
 
 
@@ -416,28 +444,22 @@ def _refusals(report: WrittenReport, days: list[date]) -> str:
         {failure for failure, _ in totals},
         key=lambda name: -sum(total.shown for (failure, _), total in totals.items() if failure == name),
     )[:_MOST_ROWS]
-    values = {
-        (names.index(failure), hour): None if total.is_partial and not total.shown else total.shown / len(days)
-        for (failure, hour), total in totals.items()
-        if failure in names
+    means = {
+        (names.index(failure), hour): total / len(days) for (failure, hour), total in totals.items() if failure in names
     }
     labels = [name.replace("_", " ") for name in names]
-    return heat_map("Refused, a day, by reason and hour", labels, _HOURS, values) if names else ""
+    return heat_map("Refused, a day, by reason and hour", labels, _HOURS, means) if names else ""
 
 
-def _week(report: WrittenReport) -> str:
-    messages: dict[tuple[int, int], dict[date, Total]] = {}
+def _week(report: WrittenReport, days: list[date]) -> str:
+    """Return the mean of each hour of the week; a day without messages counts, and one whose number is hidden."""
+    dates = Counter(day.weekday() for day in days)
+    totals: dict[tuple[int, int], Total] = {}
     for row in report.rows["load_minutes_daily"]:
-        of_days = messages.setdefault((row["day"].weekday(), row["hour"]), {})
-        of_days[row["day"]] = of_days.get(row["day"], Total(0)) + Total.of([row], "messages")
-    cells = {place: _mean(of_days.values()) for place, of_days in messages.items()}
-    return heat_map("Messages a day, by weekday and hour", _WEEKDAYS, _HOURS, cells)
-
-
-def _mean(totals: Iterable[Total]) -> float | None:
-    """Return the mean of days that show something; None if none does."""
-    shown = [total.shown for total in totals if total.shown or not total.is_partial]
-    return sum(shown) / len(shown) if shown else None
+        place = row["day"].weekday(), row["hour"]
+        totals[place] = totals.get(place, Total(0)) + Total.of([row], "messages")
+    means = {place: total / dates[place[0]] for place, total in totals.items()}
+    return heat_map("Messages a day, by weekday and hour", _WEEKDAYS, _HOURS, means)
 
 
 def _tokens(report: WrittenReport, days: list[date]) -> str:
@@ -455,26 +477,28 @@ def _tokens(report: WrittenReport, days: list[date]) -> str:
 
 
 def _survival(report: WrittenReport) -> str:
-    """Return the share of devices that were active in each week or later; rows that are hidden count nowhere."""
-    of_periods: dict[tuple[date, str], dict[int, int]] = {}
-    for row in report.rows["devices_kept"]:
-        of_periods.setdefault((row["period"], row["platform"]), {})[row["week"]] = row["devices"] or 0
-    last = max((week for weeks in of_periods.values() for week in weeks), default=0)
+    """Return the share of devices that were active in each week or later; dashes where a row is hidden."""
+    of_periods: dict[tuple[date, str], list[Row]] = {}
+    for row in report.rows["devices_by_last_week"]:
+        of_periods.setdefault((row["period"], row["platform"]), []).append(row)
+    last = max((row["week"] for rows in of_periods.values() for row in rows), default=0)
     body = []
-    for (period, platform), weeks in of_periods.items():
-        whole = sum(weeks.values())
-        left = [sum(count for week, count in weeks.items() if week >= least) for least in range(1, last + 1)]
-        shares = (f"{_PERCENT * count / whole:.0f} %" if whole else NOTHING for count in left)
-        body.append((f"{period} {platform}", number(whole or None), *shares))
+    for (period, platform), rows in of_periods.items():
+        every = Total.of(rows, "devices")
+        left = (Total.of((row for row in rows if row["week"] >= least), "devices") for least in range(1, last + 1))
+        body.append((f"{period} {platform}", str(every), *(_share(total, every) for total in left)))
     head = ("period from", "devices", *(f"week {week + 1}" for week in range(1, last + 1)))
     return table(head, body) if body else ""
 
 
 def _usage(report: WrittenReport) -> str:
-    shares: dict[str, dict[str, int | None]] = {}
+    uses_of: dict[str, dict[str, Total]] = {}
     for row in report.rows["registrations_used"]:
-        shares.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = row["devices"]
-    body = [(name, number(uses.get("notified", 0)), number(uses.get("unused", 0))) for name, uses in shares.items()]
+        uses_of.setdefault(f"{row['period']} {row['platform']}", {})[row["use"]] = Total.of([row], "devices")
+    body = [
+        (name, *(brief(uses.get(use, Total(0)), number) for use in ("notified", "unused")))
+        for name, uses in uses_of.items()
+    ]
     return table(("period from", "notified", "unused"), body) if body else ""
 
 

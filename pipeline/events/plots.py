@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from wakupush.pipeline.events.tables import Total
+
 WIDTH: Final = 860
 #: The text in place of a hidden number.
 NOTHING: Final = "\N{EN DASH}"
@@ -21,7 +23,6 @@ _BOTTOM: Final = 28
 _TOP: Final = 14
 _TICKS: Final = 4
 _THOUSAND: Final = 1000
-_TOO_FEW: Final = "too few to tell"
 #: The width of bars, of which two stand beside each other.
 _BARS_WIDTH: Final = 440
 #: What a cell has at most of its colour, so that its number can be read.
@@ -30,48 +31,52 @@ _DURATION_TICKS: Final = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 
 _UNITS: Final = ((3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
-def number(value: float | None) -> str:
-    """Return a number as text for people; a dash for None."""
-    if value is None:
-        return NOTHING
+def number(value: float) -> str:
+    """Return a number as text for people."""
     if value >= _THOUSAND or float(value).is_integer():
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
-def short(value: float | None) -> str:
+def short(value: float) -> str:
     """Return a number in few characters."""
-    if value is None:
-        return NOTHING
     for size, unit in ((1_000_000, "M"), (1000, "k")):
         if value >= size:
             return f"{value / size:.3g}{unit}" if value < 999 * size else f"{value / size:.0f}{unit}"
     return f"{value:.0f}" if value >= 1 or value == 0 else f"{value:.1g}"
 
 
-def bars(title: str, values: Mapping[str, float | None]) -> str:
-    """Return one horizontal bar for each name; a name without a value has its row without a bar."""
-    top = max([value for value in values.values() if value is not None], default=0) or 1
+def brief(total: Total, name: Callable[[float], str]) -> str:
+    """Return a sum as text for a cell: a dash if it is hidden, a sign before a lower bound."""
+    if total.is_hidden:
+        return NOTHING
+    return f"\N{GREATER-THAN OR EQUAL TO}{name(total.shown)}" if total.is_partial else name(total.shown)
+
+
+def bars(title: str, totals: Mapping[str, Total]) -> str:
+    """Return one horizontal bar for each name; a name whose number is hidden has its row without a bar."""
+    top = max((total.shown for total in totals.values()), default=0) or 1
     step, margin = 26, 150
+    labels = {name: total.text(number) for name, total in totals.items()}
     parts = []
-    for index, (name, value) in enumerate(values.items()):
+    for index, (name, label) in enumerate(labels.items()):
         y = index * step + 4
-        width = 0 if value is None else max(1.0, (_BARS_WIDTH - margin - 90) * value / top)
-        label = _TOO_FEW if value is None else number(value)
+        share = totals[name].shown / top
+        width = 0 if totals[name].is_hidden else max(1.0, (_BARS_WIDTH - margin - 120) * share)
         parts.append(
             f'<text class="label" x="{margin - 10}" y="{y + 14}" text-anchor="end">{escape(name)}</text>'
             f'<rect class="bar" x="{margin}" y="{y}" width="{width:.1f}" height="18" rx="3">'
             f"<title>{escape(name)}: {label}</title></rect>"
             f'<text class="value" x="{margin + width + 8:.1f}" y="{y + 14}">{label}</text>'
         )
-    description = ", ".join(f"{name}: {_TOO_FEW if value is None else number(value)}" for name, value in values.items())
-    return _svg(step * len(values) + 6, f"{title}. {description}", "".join(parts), _BARS_WIDTH)
+    description = ", ".join(f"{name}: {label}" for name, label in labels.items())
+    return _svg(step * len(totals) + 6, f"{title}. {description}", "".join(parts), _BARS_WIDTH)
 
 
 def duration(milliseconds: float) -> str:
     """Return a duration in a unit that suits it."""
     for size, unit in _UNITS:
-        if milliseconds >= size:
+        if abs(milliseconds) >= size:
             return f"{milliseconds / size:.3g} {unit}"
     return f"{milliseconds:g} ms"
 
@@ -116,11 +121,11 @@ class Band:
 def lines(
     title: str,
     names: Sequence[str],
-    series: Mapping[str, Sequence[float | None]],
+    series: Mapping[str, Sequence[Total]],
     scale: Callable[[list[float]], Scale] = counts,
     bands: Sequence[Band] = (),
 ) -> str:
-    """Return one line for each series over the same points; where a value is missing the line has a gap.
+    """Return one line for each series over the same points; where a value is hidden the line has a gap.
 
     Args:
         title: what the lines show.
@@ -128,7 +133,7 @@ def lines(
         scale: makes the axis of all values.
         bands: what is marked behind the lines.
     """
-    axis = scale([value for values in series.values() for value in values if value is not None])
+    axis = scale([total.shown for totals in series.values() for total in totals if not total.is_hidden])
     inner = _HEIGHT - _TOP - _BOTTOM
     step = (WIDTH - _MARGIN - _RIGHT) / max(1, len(names) - 1)
 
@@ -146,8 +151,8 @@ def lines(
         if index % every == 0
     ]
     ends: list[tuple[float, int, str]] = []
-    for number_, (name, values) in enumerate(series.items(), start=1):
-        points = [(index, value) for index, value in enumerate(values) if value is not None]
+    for number_, (name, totals) in enumerate(series.items(), start=1):
+        points = [(index, total.shown) for index, total in enumerate(totals) if not total.is_hidden]
         path = "".join(
             f"{'L' if place and points[place - 1][0] == index - 1 else 'M'}{x(index):.1f} {y(value):.1f}"
             for place, (index, value) in enumerate(points)
@@ -155,7 +160,7 @@ def lines(
         parts.append(f'<path class="line c{number_}" d="{path}"/>')
         parts += [
             f'<circle class="dot c{number_}" cx="{x(index):.1f}" cy="{y(value):.1f}" r="2.5">'
-            f"<title>{escape(name)}, {escape(names[index])}: {axis.name(value)}</title></circle>"
+            f"<title>{escape(name)}, {escape(names[index])}: {totals[index].text(axis.name)}</title></circle>"
             for index, value in points
         ]
         if points:
@@ -164,8 +169,7 @@ def lines(
     svg = _svg(_HEIGHT, f"{title}: {', '.join(series)}, from {names[0]} to {names[-1]}", "".join(parts))
     head = ("", *series)
     body = [
-        (name, *(NOTHING if values[index] is None else axis.name(values[index] or 0) for values in series.values()))
-        for index, name in enumerate(names)
+        (name, *(brief(totals[index], axis.name) for totals in series.values())) for index, name in enumerate(names)
     ]
     return svg + _numbers(head, body)
 
@@ -199,11 +203,9 @@ def _line_names(ends: list[tuple[float, int, str]]) -> list[str]:
     return texts
 
 
-def heat_map(
-    title: str, rows: Sequence[str], columns: Sequence[str], values: Mapping[tuple[int, int], float | None]
-) -> str:
-    """Return a field for each row and column with its number, darker where there is more."""
-    top = max([value for value in values.values() if value is not None], default=0) or 1
+def heat_map(title: str, rows: Sequence[str], columns: Sequence[str], totals: Mapping[tuple[int, int], Total]) -> str:
+    """Return a field for each row and column with its number, darker where there is more; 0 without one."""
+    top = max((total.shown for total in totals.values()), default=0) or 1
     margin = 170
     side, tall = (WIDTH - margin) / len(columns), 26
     parts = [
@@ -214,18 +216,17 @@ def heat_map(
         upper = 20 + row * tall
         parts.append(f'<text class="label" x="{margin - 10}" y="{upper + 17}" text-anchor="end">{escape(name)}</text>')
         for column, hour in enumerate(columns):
-            value = values.get((row, column), 0)
-            opacity = 0.04 if value is None else 0.06 + (_DARKEST - 0.06) * value / top
-            label = _TOO_FEW if value is None else number(value)
+            total = totals.get((row, column), Total(0))
+            opacity = 0.04 if total.is_hidden else 0.06 + (_DARKEST - 0.06) * total.shown / top
             parts.append(
                 f'<rect class="cell" x="{margin + side * column:.1f}" y="{upper}" width="{side - 2:.1f}"'
                 f' height="{tall - 2}" rx="3" fill-opacity="{opacity:.2f}">'
-                f"<title>{escape(name)} {escape(hour)}: {label}</title></rect>"
+                f"<title>{escape(name)} {escape(hour)}: {total.text(number)}</title></rect>"
                 f'<text class="in" x="{margin + side * (column + 0.5) - 1:.1f}" y="{upper + 16}"'
-                f' text-anchor="middle">{short(value)}</text>'
+                f' text-anchor="middle">{brief(total, short)}</text>'
             )
     body = [
-        (name, *(number(values.get((row, column), 0)) for column in range(len(columns))))
+        (name, *(brief(totals.get((row, column), Total(0)), number) for column in range(len(columns))))
         for row, name in enumerate(rows)
     ]
     return _svg(24 + tall * len(rows), title, "".join(parts)) + _numbers(("", *columns), body)

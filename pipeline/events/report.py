@@ -49,6 +49,8 @@ def run(
 ) -> WrittenReport:
     """Make the report of some days and write it to all places in the settings; delete rows that are past the retention.
 
+    The tables of the catalog, beside the lake, are for everybody who reads reports: an internal one is not among them.
+
     An earlier report of the same days is replaced, so late events are in the new one.
 
     Args:
@@ -72,11 +74,12 @@ def run(
         smallest_cell=settings.pipeline.smallest_cell,
     )
     kept_from = keep_from(settings.retention.lake)
-    _write_tables(lake, report, kept_from)
+    if not report.is_internal:
+        _write_tables(lake, report, kept_from)
     files.write(lake, place, _texts(report))
-    files.forget(lake, settings.pipeline, kept_from)
     if settings.pipeline.report_dsn is not None:
         _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
+    files.forget(lake, settings.pipeline, kept_from)
     return report
 
 

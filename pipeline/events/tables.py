@@ -6,7 +6,7 @@ are about, or of messages if the events name no user. `anonymous` removes the va
 and of rows that would reveal these values.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,48 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from wakupush.model.objectives import ANSWER_SECONDS, DELIVERY_SECONDS
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A sum of rows, of which some may be hidden."""
+
+    #: Of the rows that are shown.
+    shown: float
+    #: Whether the sum is more, because rows are hidden.
+    is_partial: bool = False
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], name: str) -> "Total":
+        """Return the sum of a column."""
+        values = [row[name] for row in rows]
+        return cls(sum(value for value in values if value is not None), None in values)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether nothing is known of it."""
+        return self.is_partial and not self.shown
+
+    def text(self, name: Callable[[float], str]) -> str:
+        """Return a sum as text, never empty: what is hidden makes it a lower bound."""
+        if self.is_hidden:
+            return "too few to tell"
+        return f"at least {name(self.shown)}" if self.is_partial else name(self.shown)
+
+    def __str__(self) -> str:
+        """Return a sum as text, without decimals."""
+        return self.text("{:,.0f}".format)
+
+    def __add__(self, other: "Total") -> "Total":
+        """Return the sum of both."""
+        return Total(self.shown + other.shown, self.is_partial or other.is_partial)
+
+    def __truediv__(self, number: float) -> "Total":
+        """Return the mean of so many."""
+        return Total(self.shown / number, self.is_partial)
+
+
+HIDDEN: Final = Total(0, is_partial=True)
 
 #: A receiver's day is unusual from so many events on, if they are also so many times the mean of the day's receivers.
 UNUSUAL_EVENTS: Final = 100
@@ -144,7 +186,8 @@ def _kind(*kinds: str) -> Column:
 def _stage() -> Column:
     kind = F.col("kind")
     of_delivered = F.when(F.col("attempt") == 1, "delivered_at_once").otherwise("delivered_by_retry")
-    return F.when(kind == "delivered", of_delivered).otherwise(kind)
+    of_expired = F.when(F.col("platform").isNull(), "request_expired").otherwise("expired")
+    return F.when(kind == "delivered", of_delivered).when(kind == "expired", of_expired).otherwise(kind)
 
 
 def _funnel(events: DataFrame, _: int) -> DataFrame:
@@ -157,13 +200,18 @@ def _hourly(events: DataFrame, _: int) -> DataFrame:
 
 
 def _objectives(events: DataFrame, _: int) -> DataFrame:
-    limit = F.when(_kind("answered"), 1000 * ANSWER_SECONDS).otherwise(1000 * DELIVERY_SECONDS)
+    is_delivery = _kind("delivered")
+    # A request that expired before it was read was answered too late.
+    is_answer = _kind("answered") | (_kind("expired") & F.col("platform").isNull())
+    limit = F.when(is_delivery, 1000 * DELIVERY_SECONDS).otherwise(1000 * ANSWER_SECONDS)
+    every = F.sum("count")
     good = F.sum(F.when(F.col("latency_ms") <= limit, F.col("count")).otherwise(0))
-    what = F.when(_kind("answered"), "answer").otherwise("delivery").alias("what")
+    # What is not quite all is not rounded to it. A finer share of few events would be their number.
+    permille = F.when(good == every, 1000).otherwise(F.least(F.round(1000 * good / every), F.lit(999)))
     return (
-        events.where(_kind("answered", "delivered") & F.col("latency_ms").isNotNull())
-        .groupBy("day", what)
-        .agg(F.floor(1000 * good / F.sum("count")).cast("long").alias("good_permille"), _people())
+        events.where((is_delivery | is_answer) & F.col("latency_ms").isNotNull())
+        .groupBy("day", F.when(is_delivery, "delivery").otherwise("answer").alias("what"))
+        .agg(permille.cast("long").alias("good_permille"), _people())
     )
 
 
@@ -306,7 +354,7 @@ def _usage(devices: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _kept(devices: DataFrame, days: int) -> DataFrame:
+def _last_weeks(devices: DataFrame, days: int) -> DataFrame:
     week = F.floor(F.datediff("day", "period") / _WEEK).cast("int")
     return (
         devices.where("registered OR notified")
@@ -357,7 +405,8 @@ COUNT: Final = "bigint"
 TABLES: Final = (
     Table(
         name="funnel_daily",
-        meaning="From message to delivery: events of each kind; deliveries at once and by retry counted apart.",
+        meaning="From message to delivery: events of each kind. Deliveries at once and by a retry are counted apart,"
+        " and so are notifications that expired and requests that nobody read in time.",
         keys={"day": "date", "stage": "text"},
         values={"events": COUNT},
         wholes=(("day",), ("day", "kind")),
@@ -366,7 +415,8 @@ TABLES: Final = (
     Table(
         name="objectives_daily",
         meaning=f"Of a thousand answers how many took at most {ANSWER_SECONDS} s (answer), of a thousand deliveries how"
-        f" many at most {DELIVERY_SECONDS} s (delivery), since ingest saw the message.",
+        f" many at most {DELIVERY_SECONDS} s (delivery), since ingest saw the message. A request that expired before"
+        " it was read is a late answer.",
         keys={"day": "date", "what": "text"},
         values={"good_permille": COUNT},
         wholes=(),
@@ -468,13 +518,13 @@ TABLES: Final = (
         build=_usage,
     ),
     Table(
-        name="devices_kept",
+        name="devices_by_last_week",
         meaning="Devices that registered in the first week of a period of pseudonyms, by the last week (from 0) in"
         " which they registered or were notified.",
         keys={"period": "date", "platform": "text", "week": "integer"},
         values={"devices": COUNT},
         wholes=(("period", "platform"),),
-        build=_kept,
+        build=_last_weeks,
     ),
     Table(
         name="load_minutes_daily",

@@ -74,6 +74,9 @@ def test_each_job_says_what_it_did_as_json(call, monkeypatch, dsn, tmp_path):
         runs = {run.job: run.seconds for run in pipeline_runs(connection)}
     assert runs.keys() == {"synthesize", "export", "tidy", "report", "capacity"}
     assert all(0 < seconds < 600 for seconds in runs.values())
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DROP TABLE pipeline_runs")
+    assert "tidy ended well, but its time is not noted" in call("tidy")
 
 
 def test_spark_submit_and_an_operators_configuration_decide_where_a_job_runs(tmp_path):

@@ -142,8 +142,10 @@ class Server:
             return list(stored.devices(connection, self.context.identity).values())
 
     def events(self, kind):
-        """Return failure and reason of each message or notification that something happened to."""
-        counted = "SELECT failure, reason FROM delivery_history, generate_series(1, count) WHERE kind = %s"
+        """Return failure and reason of each message or notification that something happened to, oldest first."""
+        counted = (
+            "SELECT failure, reason FROM delivery_history, generate_series(1, count) WHERE kind = %s ORDER BY time"
+        )
         return self.rows(counted, kind)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli.options import AsJson
-from wakupush.cli.output import progress_bar
+from wakupush.cli.output import complain, progress_bar
 from wakupush.runtime.durations import parse_since
 from wakupush.runtime.usage import UsageError
 
@@ -285,17 +285,30 @@ def _job(
         tasks: whether the bar shows Spark's own tasks.
     """
     with _extra():
-        from wakupush.pipeline.events.runs import record_run
         from wakupush.pipeline.session import spark_session, telling_tasks
 
     settings = _settings(warehouse)
     with (
+        _timed(lake_job, settings) if lake_job is not None else nullcontext(),
         spark_session(settings.pipeline, lake=lake_job is not None) as spark,
         _bar(what) as progress,
         telling_tasks(spark, progress) if tasks else nullcontext(),
-        record_run(lake_job, settings) if lake_job is not None else nullcontext(),
     ):
         yield spark, settings, progress
+
+
+@contextmanager
+def _timed(job: str, settings: Settings) -> Iterator[None]:
+    """Note how long a job took, the start and end of Spark included, if it ends well."""
+    from wakupush.pipeline.errors import PipelineError
+    from wakupush.pipeline.events.runs import note_run
+
+    begin = time.monotonic()
+    yield
+    try:
+        note_run(settings, job, time.monotonic() - begin)
+    except PipelineError as error:
+        complain(f"{job} ended well, but its time is not noted: {error}")
 
 
 @contextmanager

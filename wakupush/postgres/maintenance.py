@@ -173,7 +173,8 @@ def delete(connection: Connection, rule: RetentionRule) -> int:
 def sort(connection: Connection, table: str, start: bytes) -> bytes | None:
     """Write those of the next `SORTED_ROWS` rows anew that are of past days: in the order of keys, with times in days.
 
-    After that neither the time nor the place of a row leads to an event. It waits for no row.
+    After that neither the time nor the place of a row leads to an event. Locked rows stay as they are; only for the
+    devices of deliveries it waits.
 
     Args:
         connection: to be committed before the next step.

@@ -4,10 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from wakupush.pipeline.events import findings
+from wakupush.pipeline.events import findings, plots
 from wakupush.pipeline.events.capacity import COSTS
-from wakupush.pipeline.events.findings import Total
-from wakupush.pipeline.events.tables import TABLES
+from wakupush.pipeline.events.tables import TABLES, Total
 
 LAST = date(2026, 11, 27)
 DAYS = [LAST - timedelta(days=13 - offset) for offset in range(14)]
@@ -25,10 +24,11 @@ def good(day, what, permille):
     return {"day": day, "what": what, "good_permille": permille, "suppressed": permille is None}
 
 
-def attempts(hour, platform, failed, delivered, day=LAST):
+def attempts(hour, platform, attempt, day=LAST, **outcomes):
+    """Return the rows of an hour: how many attempts there were, and what came of them."""
     return [
         {"day": day, "hour": hour, "queue": "dispatch", "kind": kind, "platform": platform, "events": count}
-        for kind, count in (("failed", failed), ("delivered", delivered))
+        for kind, count in {"attempt": attempt, **outcomes}.items()
     ]
 
 
@@ -44,37 +44,53 @@ def test_each_day_counts_by_its_number_of_answers():
         funnel_daily=[*funnel(DAYS[0], answered=900), *funnel(DAYS[1], answered=100), *funnel(DAYS[2], answered=50)],
         objectives_daily=[good(DAYS[0], "answer", 1000), good(DAYS[1], "answer", 800), good(DAYS[2], "answer", None)],
     )
-    answers, deliveries, kept = findings.objectives(rows)
+    answers, deliveries, not_lost = findings.objectives(rows)
     assert answers.share == pytest.approx(0.98)
     assert answers.budget_used == pytest.approx(2)
     assert answers.is_missed
-    assert (deliveries.share, deliveries.budget_used, deliveries.is_missed, kept.share) == (None, None, False, None)
+    assert (deliveries.share, deliveries.budget_used, deliveries.is_missed, not_lost.share) == (None, None, False, None)
 
 
 @pytest.mark.parametrize(("lost", "is_missed"), [(0, False), (1, False), (2, True)])
 def test_notifications_that_nobody_got_miss_the_objective(lost, is_missed):
-    rows = tables(funnel_daily=funnel(LAST, delivered_at_once=90, delivered_by_retry=9, dead_letter=lost, expired=0))
-    kept = findings.objectives(rows)[2]
-    assert kept.share == 99 / (99 + lost)
-    assert kept.is_missed == is_missed
+    stages = {"delivered_at_once": 90, "delivered_by_retry": 9, "dead_letter": lost, "request_expired": 50}
+    not_lost = findings.objectives(tables(funnel_daily=funnel(LAST, **stages)))[2]
+    assert not_lost.share == 99 / (99 + lost)
+    assert not_lost.is_missed == is_missed
 
 
-def test_losses_count_without_a_delivery_and_not_if_they_are_hidden():
-    assert findings.objectives(tables(funnel_daily=funnel(LAST, dead_letter=1000)))[2].is_missed
-    hidden = funnel(LAST, delivered_at_once=100, dead_letter=None)
-    assert findings.objectives(tables(funnel_daily=hidden))[2].share is None
+def test_losses_count_without_a_delivery():
+    assert findings.objectives(tables(funnel_daily=funnel(LAST, expired=1000)))[2].is_missed
+
+
+def test_hidden_losses_leave_an_upper_bound():
+    rows = [*funnel(DAYS[0], delivered_at_once=None, dead_letter=500), *funnel(DAYS[1], delivered_at_once=99)]
+    not_lost = findings.objectives(tables(funnel_daily=[*rows, *funnel(DAYS[2], dead_letter=None, expired=1)]))[2]
+    assert (not_lost.share, not_lost.is_at_most, not_lost.is_missed) == (0.99, True, False)
+
+
+def test_the_share_of_deliveries_counts_days_that_show_both_numbers():
+    rows = [*funnel(DAYS[0], admitted=100, delivered_at_once=90, delivered_by_retry=6)]
+    rows += [
+        *funnel(DAYS[1], admitted=80, delivered_at_once=None),
+        *funnel(DAYS[2], admitted=None, delivered_at_once=9),
+    ]
+    assert findings.share_delivered(tables(funnel_daily=rows)) == 0.96
+    assert findings.share_delivered(tables(funnel_daily=rows[3:])) is None
 
 
 def test_hours_of_an_outage_that_follow_each_other_are_one():
     rows = tables(
         load_hourly=[
-            *attempts(23, "ios", 30, 0, DAYS[-2]),
-            *attempts(0, "ios", 25, 75),
-            *attempts(1, "ios", 25, 200),
-            *attempts(2, "ios", 19, 0),
-            *attempts(0, "android", 20, 80),
-            *attempts(5, "ios", 40, None),
-            *attempts(7, "", 40, 0),
+            *attempts(23, "ios", 30, DAYS[-2], failed=30),
+            *attempts(0, "ios", 100, failed=5, unknown=20, delivered=75),
+            *attempts(1, "ios", 225, failed=25, delivered=200),
+            *attempts(2, "ios", 19, failed=19),
+            *attempts(0, "android", 100, failed=20, delivered=80),
+            *attempts(5, "ios", 40, failed=40, delivered=None),
+            *attempts(7, "", 40, failed=40),
+            *attempts(9, "ios", None, failed=40),
+            *attempts(11, "ios", 100, failed=40, token_died=35, delivered=60),
         ]
     )
     midnight = datetime(2026, 11, 27, tzinfo=UTC)
@@ -89,16 +105,20 @@ def test_hours_of_an_outage_that_follow_each_other_are_one():
 def test_the_last_week_stands_beside_the_week_before():
     rows = tables(
         funnel_daily=[
-            *(row for day in DAYS[:7] for row in funnel(day, received=100, answered=10)),
-            *(row for day in DAYS[7:] for row in funnel(day, received=150, answered=10, dead_letter=None)),
+            *(row for day in DAYS[:7] for row in funnel(day, received=100, answered=10, refused=1)),
+            *(row for day in DAYS[7:] for row in funnel(day, received=150, answered=10, dead_letter=None, refused=1)),
+            *funnel(LAST, refused=None),
         ],
         objectives_daily=[good(day, "answer", 990 if day < DAYS[7] else 995) for day in DAYS],
     )
-    told = {each.name: (each.before, each.after, each.difference) for each in findings.changes(rows, DAYS[0], LAST)}
-    assert told["messages a day"] == (100, 150, "+50.0 %")
-    assert told["answers within 3 s"] == (pytest.approx(0.99), pytest.approx(0.995), "+0.50 points")
+    changes = {each.name: each for each in findings.changes(rows, DAYS[0], LAST)}
+    texts = {name: (each.text(each.before), each.text(each.after), each.difference) for name, each in changes.items()}
+    assert texts["messages a day"] == ("100", "150", "+50.0 %")
+    assert texts["answers within 3 s"] == ("99.00 %", "99.50 %", "+0.50 points")
+    assert texts["deliveries within 10 s"] == ("too few to tell", "too few to tell", "")
     # Hidden is not none.
-    assert told["dead letters and expired, a day"] == (0, None, "")
+    assert texts["dead letters and expired, a day"] == ("0", "too few to tell", "")
+    assert texts["refused a day"] == ("1", "at least 1", "")
     assert findings.changes(rows, DAYS[1], LAST) == []
 
 
@@ -108,6 +128,8 @@ def test_a_delivery_costs_what_all_messages_cost():
             {"kind": "received", "queue": "dispatch", "events": 100, "platform": ""},
             {"kind": "received", "queue": "registration", "events": 10, "platform": ""},
             {"kind": "received", "queue": "query", "events": None, "platform": ""},
+            {"kind": "foreign", "queue": "dispatch", "events": 15, "platform": ""},
+            {"kind": "foreign", "queue": "registration", "events": 5, "platform": ""},
             {"kind": "delivered", "queue": "dispatch", "events": 70, "platform": "ios"},
         ],
         retries_daily=[
@@ -115,9 +137,16 @@ def test_a_delivery_costs_what_all_messages_cost():
         ],
         funnel_daily=funnel(LAST, foreign=20, delivered_at_once=45, delivered_by_retry=5),
     )
-    seconds = 80 * COSTS["dispatch"] + 20 * COSTS["foreign"] + 10 * COSTS["registration"] + 5 * COSTS["again"]
+    seconds = 85 * COSTS["dispatch"] + 20 * COSTS["foreign"] + 5 * COSTS["registration"] + 5 * COSTS["again"]
     assert findings.cost_per_thousand(rows) == pytest.approx(1000 * seconds / 50)
     assert findings.cost_per_thousand(tables()) is None
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"), [(-90_000, "-1.5 min"), (-5, "-5 ms"), (0, "0 ms"), (1500, "1.5 s"), (7_200_000, "2 h")]
+)
+def test_a_time_has_a_unit_that_suits_it(milliseconds, text):
+    assert plots.duration(milliseconds) == text
 
 
 @pytest.mark.parametrize(

@@ -42,21 +42,30 @@ def hour(event: Event) -> int:
     return datetime.fromtimestamp(event.time, UTC).hour
 
 
-def stage_of(kind: str, attempt: int | None) -> str:
+def stage_of(kind: str, attempt: int | None, platform: str | None = None) -> str:
+    if kind == "expired":
+        return "expired" if platform else "request_expired"
     if kind != "delivered":
         return kind
     return "delivered_at_once" if attempt == 1 else "delivered_by_retry"
 
 
 def stage(event: Event) -> str:
-    return stage_of(str(event.kind), event.attempt)
+    return stage_of(str(event.kind), event.attempt, event.platform)
+
+
+def kind_of(stage: str) -> str:
+    """Return the kind of the events of a stage."""
+    if stage.startswith("delivered_"):
+        return "delivered"
+    return "expired" if stage == "request_expired" else stage
 
 
 def by_column(columns: Iterable[str], key: Key) -> dict[str, Any]:
     """Return what names a row, with the columns beside its keys that it is a part of wholes by."""
     row = dict(zip(columns, key, strict=True))
     if "stage" in row:
-        return row | {"kind": "delivered" if row["stage"].startswith("delivered_") else row["stage"]}
+        return row | {"kind": kind_of(row["stage"])}
     if "attempt" in row:
         return row | {"stage": stage_of(row["kind"], row["attempt"])}
     return row
@@ -105,11 +114,22 @@ def percentiles(groups: dict[Key, list[Event]], value: Callable[[Event], float])
     return rows
 
 
+def whole_stage(event: Event) -> str:
+    """Return the stage of an event, deliveries at once and by a retry as one."""
+    return "delivered" if event.kind == "delivered" else stage(event)
+
+
 def objectives(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
-    limits = {"answered": ("answer", 3.0), "delivered": ("delivery", 10.0)}
-    groups = cells(events, lambda e: (day_of(e), limits[e.kind][0]) if e.kind in limits else None)
-    good = {key: number(e for e in group if e.latency <= limits[e.kind][1]) for key, group in groups.items()}
-    return {key: (people(group), 1000 * good[key] // number(group)) for key, group in groups.items()}
+    names = {"answered": "answer", "delivered": "delivery", "request_expired": "answer"}
+    limits = {"answer": 3.0, "delivery": 10.0}
+    groups = cells(events, lambda e: (day_of(e), names[whole_stage(e)]) if whole_stage(e) in names else None)
+    rows = {}
+    for key, group in groups.items():
+        late = number(e for e in group if e.latency > limits[key[1]])
+        # Half is rounded up.
+        permille = math.floor(1000 * (number(group) - late) / number(group) + 0.5)
+        rows[key] = (people(group), permille if not late else min(999, permille))
+    return rows
 
 
 def tokens(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
@@ -137,7 +157,7 @@ def usage(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
     return {key: (len(set(owners)), len(owners)) for key, owners in rows.items()}
 
 
-def kept(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
+def last_weeks(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
     rows: dict[Key, list[bytes | str]] = defaultdict(list)
     known = [e for e in events if e.kind in {"registered", "admitted"}]
     for (platform, _), group in cells(known, lambda e: (e.platform, e.installation_pseudonym)).items():
@@ -180,9 +200,36 @@ def every(events: list[Event], period: date) -> dict[str, dict[Key, tuple[Any, .
         "arrivals_daily": arrivals(events),
         "load_minutes_daily": minutes(events),
         "tokens_daily": tokens(events),
-        "devices_kept": kept(events, period),
+        "devices_by_last_week": last_weeks(events, period),
         "token_lives": lives(events, period),
         "registrations_used": usage(events, period),
+    }
+
+
+#: Tables whose rows add up to a row of another: that table, what the sum and its parts have in common, by their keys.
+SUMS = {
+    "failures_daily": [
+        ("retries_daily", lambda of: (of[0], of[3], of[1], min(of[2], 3)), lambda part: (part[0], part[1], *part[3:]))
+    ],
+    "refusals_hourly": [
+        ("failures_daily", lambda of: (of[0], of[2]) if of[1] == "refused" else None, lambda part: (part[0], part[2])),
+        ("load_hourly", lambda of: of[:2] if of[3] == "refused" else None, lambda part: part[:2]),
+    ],
+    "load_minutes_daily": [("load_hourly", lambda of: of[:3] if of[3] == "received" else None, lambda part: part)],
+}
+
+
+def parts_of_hidden(name: str, rows: Iterable[Key], hidden: dict[str, set[Key]]) -> set[Key]:
+    """Return the rows of a table that add up to one that another table hides.
+
+    Args:
+        hidden: the rows that other tables hide.
+    """
+    return {
+        key
+        for table, of_sum, of_part in SUMS.get(name, ())
+        for key in rows
+        if of_part(key) in map(of_sum, hidden[table])
     }
 
 

@@ -87,6 +87,9 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
         return made_events
     add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common | arrival)
     add(EventKind.OPENED, wait + 1, **common)
+    if queue == "dispatch" and trace_id[5] == "0":
+        add(EventKind.EXPIRED, wait + 2 + 600 * int(trace_id[6], 16), **common, failure=Failure.REQUEST_EXPIRED.label)
+        return made_events
     member = chance.randrange(users)
     if queue == "registration":
         kind = EventKind.UNREGISTERED if chance.random() < 0.2 else EventKind.REGISTERED
@@ -123,6 +126,9 @@ def _notify(chance, add, who, after) -> None:
             add(EventKind.TOKEN_DIED, after + 5 * attempt + 2, failure=Failure.TOKEN_UNREGISTERED.label, **common)
         elif fate < 0.17:
             add(EventKind.UNKNOWN, after + 5 * attempt + 2, failure=Failure.GORUSH_TIMED_OUT.label, **common)
+        elif fate < 0.19:
+            add(EventKind.FAILED, after + 5 * attempt + 2, failure=Failure.PLATFORM_UNAVAILABLE.label, **common)
+            add(EventKind.EXPIRED, after + 5 * attempt + 3, failure=Failure.DELIVERY_EXPIRED.label, **common)
         else:
             add(EventKind.DELIVERED, after + 5 * attempt + chance.randrange(2, 300), **common)
 

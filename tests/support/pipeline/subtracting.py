@@ -17,11 +17,17 @@ KEYS = {table.name: tuple(table.keys) for table in TABLES}
 KINDS = {"queue_wait": "received", "answer": "answered", "delivery": "delivered"}
 
 
+STAGES = {"delivered_at_once": "delivered", "delivered_by_retry": "delivered", "request_expired": "expired"}
+
+
 def _funnel(row: Row) -> Iterator[tuple[object, ...]]:
-    stage = row["stage"]
-    if stage.startswith("delivered_"):
-        yield row["day"], stage
-    yield row["day"], stage.partition("_at_")[0].partition("_by_")[0]
+    yield row["day"], "stage", row["stage"]
+    yield row["day"], STAGES.get(row["stage"], row["stage"])
+
+
+def _expired(row: Row) -> Iterator[tuple[object, ...]]:
+    if row["kind"] == "expired":
+        yield row["day"], "stage", "expired" if row["platform"] else "request_expired"
 
 
 def _pushes(row: Row) -> Iterator[tuple[object, ...]]:
@@ -32,6 +38,7 @@ def _hourly(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], row["kind"]
     yield row["day"], row["kind"], "queue", row["queue"]
     yield row["day"], row["kind"], "platform", row["platform"]
+    yield from _expired(row)
     if row["kind"] in {"refused", "received"}:
         yield row["day"], row["kind"], "hour", row["hour"]
     if row["kind"] == "received":
@@ -65,11 +72,12 @@ def _retries(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], kind, "platform", row["platform"]
     yield row["day"], kind, "attempt", row["platform"], min(row["attempt"], 3)
     if kind == "delivered":
-        yield row["day"], "delivered_at_once" if row["attempt"] == 1 else "delivered_by_retry"
+        yield row["day"], "stage", "delivered_at_once" if row["attempt"] == 1 else "delivered_by_retry"
 
 
 def _failures(row: Row) -> Iterator[tuple[object, ...]]:
     yield row["day"], row["kind"]
+    yield from _expired(row)
     if row["kind"] in {"failed", "unknown"}:
         yield row["day"], row["kind"], "platform", row["platform"]
         yield row["day"], row["kind"], "attempt", row["platform"], row["attempt"]
@@ -77,7 +85,8 @@ def _failures(row: Row) -> Iterator[tuple[object, ...]]:
         yield row["day"], "refused", "failure", row["failure"]
 
 
-#: The sums that a row of a table is a part of: each table that has parts of a sum has all of them.
+#: The sums that a row of a table is a part of: each table that has parts of a sum has all of them. No two of the tables
+#: that are not here have parts of the same sum.
 PARTS: dict[str, Callable[[Row], Iterator[tuple[object, ...]]]] = {
     "funnel_daily": _funnel,
     "pushes_daily": _pushes,
