@@ -14,7 +14,7 @@ from wakupush.model.roles import STATEMENT_SECONDS, Role
 from wakupush.postgres.backlog import count_deliveries, export_backlog, pipeline_runs
 from wakupush.postgres.maintenance import EVENTS
 from wakupush.postgres.old_code import end_if_outdated
-from wakupush.redis import backlog
+from wakupush.redis import backlog, presence
 from wakupush.runtime import metrics, probes
 from wakupush.runtime.connections.postgres import check_dsn, parameters, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
@@ -77,6 +77,12 @@ class BacklogCollector(Collector):
             metrics.QUEUE_AGE.labels(name).set(0 if queue.oldest is None else max(0.0, now - queue.oldest))
             metrics.TASKS_IN_FLIGHT.labels(name).set(queue.tasks_in_flight)
             metrics.MESSAGES_IN_FLIGHT.labels(name).set(queue.messages_in_flight)
+        offsets: dict[str, float] = {}
+        for process in presence.read(self._redis):
+            if not process.is_gone:
+                offsets[process.role] = max(offsets.get(process.role, 0.0), abs(process.clock_offset))
+        for command, offset in offsets.items():
+            metrics.CLOCK_OFFSET.labels(command).set(offset)
 
     def _look_at_postgres(self) -> None:
         with psycopg.connect(

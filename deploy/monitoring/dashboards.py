@@ -434,6 +434,12 @@ QUEUES = Dashboard(
                     (("min by (source) (wakupush_exporter_up{$n})", "{{source}}"),),
                     "0: autoscalers have no figures from this source.",
                 ),
+                Panel(
+                    "Clocks",
+                    "s",
+                    (("max by (command) (wakupush_clock_offset_seconds{$n})", "{{command}}"),),
+                    "How far the clock of a process is off that of Redis. Above 5 s: use NTP.",
+                ),
             ),
         ),
     ),

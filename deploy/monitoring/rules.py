@@ -276,6 +276,14 @@ ALERTS = (
         CRITICAL,
         "The exporter cannot read {{ $labels.source }}: autoscalers have no figures.",
     ),
+    Alert(
+        "WakupushClockOff",
+        "max by (namespace, command) (wakupush_clock_offset_seconds) > 5",
+        "5m",
+        WARNING,
+        "The clock of a `wakupush {{ $labels.command }}` is {{ $value | humanizeDuration }} off that of Redis:"
+        " requests may expire unread.",
+    ),
     *(
         Alert(
             "WakupushProcessMissing",

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from celery import Celery
@@ -48,5 +49,7 @@ def _enqueue(
     with connection.transaction():
         again = quarantine.retry(connection, selection, after)
         for _, queue, entry in again:
-            send_entries(broker, queue, [entry], alone=True, waits_since=time.time())
+            # Until the commit it is in the ledger: a worker shall not take it for a copy.
+            deferred = replace(entry, deferred=True)
+            send_entries(broker, queue, [deferred], alone=True, waits_since=time.time())
     return [position for position, _, _ in again]

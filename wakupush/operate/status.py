@@ -40,6 +40,8 @@ MOST_WAIT: Final = 60.0
 MOST_LAG: Final = 600.0
 #: Seconds by which the export of events may be behind: it runs once a day at least.
 MOST_EXPORT_LAG: Final = 2 * 86_400.0
+#: Seconds by which a clock may be off that of Redis.
+CLOCK_SECONDS: Final = 5.0
 #: Processes without which messages are not handled.
 NEEDED: Final = ("ingest live", "ingest reconcile", "beat", *(f"worker {name}" for name in QUEUES))
 
@@ -186,6 +188,8 @@ def _of_processes(status: Status) -> Iterator[str]:
             yield f"{where} was last heard of {process.silence:.0f} s ago: see its log"
         elif process.failing and not process.is_gone:
             yield f"{where} is not ready: {', '.join(process.failing)}"
+        if abs(process.clock_offset) > CLOCK_SECONDS and not process.is_gone:
+            yield f"the clock of {where} is {process.clock_offset:+.0f} s off Redis': use NTP"
     versions = sorted({process.version for process in status.processes if not process.is_gone})
     if len(versions) > 1:
         yield f"processes of several releases run ({', '.join(versions)}): finish the upgrade"

@@ -18,15 +18,16 @@ _SQL = load("message_segments")
 Name = tuple[bytes, bytes]
 
 
-def lock(connection: Connection, names: Collection[Name]) -> None:
-    """Lock these messages until the transaction ends; wait for transactions that are adding parts of the same ones.
+def lock(connection: Connection, names: Collection[Name]) -> set[Name]:
+    """Lock messages until the transaction ends; return those that no other transaction is adding parts of.
 
-    The other messages of their signers are not locked: a stranger could hold up all batches with small parts.
+    It waits for nobody: a stranger who sends parts of one message all the time would hold up all batches.
     """
-    keys = sorted(
-        {int.from_bytes(blake2b(signer + hash_, digest_size=8).digest(), "big", signed=True) for signer, hash_ in names}
-    )
-    connection.execute(_SQL["lock"], {"keys": keys})
+    name_of = {
+        int.from_bytes(blake2b(signer + hash_, digest_size=8).digest(), "big", signed=True): (signer, hash_)
+        for signer, hash_ in names
+    }
+    return {name_of[key] for (key,) in connection.execute(_SQL["lock"], {"keys": list(name_of)})}
 
 
 def stored(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[frozenset[int], int]]:
@@ -86,7 +87,7 @@ def trim(connection: Connection, signers: Collection[bytes], *, parts: int, byte
 
 
 def trim_all(connection: Connection, *, parts: int, bytes: int) -> int:  # noqa: A002 - the unit
-    """Delete the oldest parts of all signers together above the limits; return how many."""
+    """Delete parts of all signers together above the limits; return how many. Chance decides which messages stay."""
     return connection.execute(_SQL["trim_all"], {"parts": parts, "bytes": bytes}).rowcount
 
 

@@ -106,7 +106,12 @@ def every_topic(connection: Connection, *, since: float | None = None) -> Iterat
 
 
 def wait_for_additions(connection: Connection) -> None:
-    """Wait until every transaction that is adding topics has ended."""
+    """Wait until every transaction that is adding topics has ended; others wait behind this one, so not long.
+
+    Raises:
+        LockNotAvailable: one of them takes longer than `maintenance.LOCK_SECONDS`.
+    """
+    wait_shortly_for_locks(connection)
     connection.execute(_SQL["lock"], _LOCK)
 
 

@@ -6,6 +6,7 @@ Times are those of Redis: no clocks of two machines are compared.
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -39,6 +40,8 @@ class RunningProcess:
     age: float
     #: Seconds since it wrote.
     silence: float
+    #: Seconds by which its clock was ahead of Redis'.
+    clock_offset: float
     #: The checks of its readiness that fail.
     failing: tuple[str, ...]
 
@@ -95,9 +98,10 @@ class Presence:
             RedisError: Redis does not answer.
         """
         now = _now(self._redis)
+        offset = time.time() - now
         self._started = self._started or now
         failing = sorted(name for name, is_well in self._ready().items() if not is_well)
-        facts = {"at": now, "started": self._started, "version": self._version, "failing": failing}
+        facts = {"at": now, "started": self._started, "version": self._version, "failing": failing, "clock": offset}
         self._redis.hset(KEY, self._field, json.dumps(facts))
         return not failing
 
@@ -133,6 +137,7 @@ def read(redis: Redis) -> list[RunningProcess]:
                 version=facts["version"],
                 age=now - facts["started"],
                 silence=now - at,
+                clock_offset=facts.get("clock", 0.0),
                 failing=tuple(facts["failing"]),
             )
         )

@@ -103,7 +103,7 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         _QUEUES | _WATCHED | _NODES | {_BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),
-    RedisUser.EXPORTER: Rights(_CONNECT | _BACKLOG, _QUEUES | _IN_FLIGHT),
+    RedisUser.EXPORTER: Rights(_CONNECT | _BACKLOG | {"hgetall", "time"}, _QUEUES | _IN_FLIGHT | {presence.KEY}),
     RedisUser.OPERATOR: Rights(
         _CONNECT
         | _SCRIPT

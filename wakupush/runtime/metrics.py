@@ -286,6 +286,11 @@ PIPELINE_RUN_TIME: Final = Gauge(
 PIPELINE_RUN_SECONDS: Final = Gauge(
     "wakupush_pipeline_run_seconds", "How long the last run of `wakupush pipeline` that succeeded took.", ["command"]
 )
+CLOCK_OFFSET: Final = Gauge(
+    "wakupush_clock_offset_seconds",
+    "How far the clock of a process is off that of Redis, at most, by command.",
+    ["command"],
+)
 EXPORTER: Final = (
     EXPORTER_UP,
     QUEUE_TASKS,
@@ -302,4 +307,5 @@ EXPORTER: Final = (
     EXPORT_LAG_ROWS,
     PIPELINE_RUN_TIME,
     PIPELINE_RUN_SECONDS,
+    CLOCK_OFFSET,
 )

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from support.served import SHARD, request, work_off
+from support.served import SHARD, read_task, request, work_off
 from wakupush.cli import app
 from wakupush.devnet.demo import messages
 from wakupush.devnet.parts.processes import free_port
@@ -218,6 +218,8 @@ def test_all_asks_first_and_works_in_chunks(server, run):
     assert server.context.redis.llen(DISPATCH.name) == 0
     assert run("retry", "--all", "--yes").stdout == "201 quarantined messages will be handled again\n"
     assert server.context.redis.llen(DISPATCH.name) == 201
+    [entry], _ = read_task(server.context.redis.lindex(DISPATCH.name, 0))
+    assert entry.deferred, "it is in the ledger until the commit, and yet no copy"
     put(server, 1, queue="query")
     assert run("drop", "--all", "--yes", "--queue", "query").stdout == "1 quarantined messages deleted\n"
     assert server.rows("SELECT count(*) FROM quarantine") == [(201,)]

@@ -159,3 +159,14 @@ def test_a_part_that_is_down_is_named_and_the_rest_shown(run, changes, text):
     assert text in " | ".join(json.loads(output)["problems"])
     assert "planted" not in output
     assert "problems" in run(expect=1, **changes)
+
+
+@pytest.mark.usefixtures("redis")
+def test_a_wrong_clock_is_named(run, announce, monkeypatch):
+    announce(*NEEDED[1:], well=True)
+    monkeypatch.setattr(presence.time, "time", lambda now=time.time: now() + 42)
+    announce(NEEDED[0], well=True)
+    monkeypatch.undo()
+    [problem] = json.loads(run("--json", expect=1))["problems"]
+    assert problem.startswith(f"the clock of `wakupush {NEEDED[0]}` on ")
+    assert problem.endswith("is +42 s off Redis': use NTP")

@@ -181,6 +181,7 @@ def test_retention_of_the_dead_leaves_hash_and_version(connection, dsn):
     died(connection, 89, fresh)
     for each in (ALICE, *dead):
         died(connection, 91, each)
+    connection.execute("UPDATE registrations SET server_key = 'earlier'")
     take_on(connection, [delivery(1), delivery(2, installation=alive)], {})
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=ALICE)
     taken = [registrations.unregister_dead(connection, seconds=90 * 86_400, most=3) for _ in range(3)]

@@ -89,8 +89,11 @@ def test_partition_is_dropped_after_keep_seconds(connection, seconds):
     assert (9 in ledger_days(connection)) == (seconds < 0)
 
 
+READ = "SELECT pg_stat_get_xact_tuples_returned(%s), pg_stat_get_xact_tuples_fetched(%s)"
+
+
 @pytest.mark.usefixtures("old_partitions")
-@pytest.mark.parametrize("table", maintenance.DAYS_PER_PARTITION)
+@pytest.mark.parametrize("table", [maintenance.LEDGER, maintenance.ADMITTED_REQUESTS])
 def test_reads_no_row_of_a_partition_it_drops(connection, table):
     day = NOW.date() - timedelta(days=8)
     if table == maintenance.ADMITTED_REQUESTS:
@@ -98,9 +101,6 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
     old = NOW - timedelta(days=8)
     ledger.add(connection, [entry(number, int(old.timestamp() * 1e9)) for number in range(100)])
     connection.execute("UPDATE ledger SET received_at = %s", [old])
-    events.add(
-        connection, [Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")] * 100, IDENTITY
-    )
     connection.execute(
         "INSERT INTO admitted_requests (message_id, week, succeeded) SELECT int8send(n), %s, '1'"
         " FROM generate_series(1, 100) AS n",
@@ -110,12 +110,30 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
         f"SELECT %s::regclass::oid, (SELECT count(*) FROM {table}_{day:%Y%m%d})", [f"{table}_{day:%Y%m%d}"]
     ).fetchall()
     assert rows == 100
-    read = "SELECT pg_stat_get_xact_tuples_returned(%s), pg_stat_get_xact_tuples_fetched(%s)"
     with connection.transaction():
-        before = connection.execute(read, [oid, oid]).fetchone()
+        before = connection.execute(READ, [oid, oid]).fetchone()
         assert connection.execute("SELECT drop_partition(%s, %s, 3600)", [table, day]).fetchone() == (True,)
-        assert connection.execute(read, [oid, oid]).fetchone() == before
+        assert connection.execute(READ, [oid, oid]).fetchone() == before
     assert connection.execute("SELECT to_regclass(%s)", [f"{table}_{day:%Y%m%d}"]).fetchone() == (None,)
+
+
+@pytest.mark.usefixtures("old_partitions")
+def test_reads_two_rows_at_most_of_events_it_drops(connection):
+    """Whether the lake has them is looked up in an index."""
+    old = NOW - timedelta(days=8)
+    happened = Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")
+    for _ in range(10):
+        events.add(connection, [happened] * 1000, IDENTITY)
+    table = f"{maintenance.EVENTS}_{old:%Y%m%d}"
+    connection.execute(f"ANALYZE {table}")
+    connection.execute("INSERT INTO event_export (transaction_id) VALUES (pg_current_xact_id())")
+    [(oid,)] = connection.execute("SELECT %s::regclass::oid", [table]).fetchall()
+    with connection.transaction():
+        before = connection.execute(READ, [oid, oid]).fetchone()
+        dropped = connection.execute("SELECT drop_events(%s, 3600, 3600)", [old.date()]).fetchone()
+        after = connection.execute(READ, [oid, oid]).fetchone()
+    assert dropped == ("dropped",)
+    assert sum(after) - sum(before) <= 2
 
 
 def event_days(connection):

@@ -1,5 +1,5 @@
 -- name: lock
-SELECT pg_advisory_xact_lock(hashtextextended('segments', key)) FROM unnest(%(keys)s::bigint[]) AS key
+SELECT key FROM unnest(%(keys)s::bigint[]) AS key WHERE pg_try_advisory_xact_lock(hashtextextended('segments', key))
 
 -- name: kept
 SELECT kept.signer, kept.entire_message_hash, array_agg(kept.index), sum(octet_length(kept.payload))::bigint

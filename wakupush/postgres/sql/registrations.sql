@@ -94,6 +94,7 @@ WITH dead AS (
         request_digest = '',
         registered = false,
         app = '',
+        server_key = NULL,
         token_type = NULL,
         enabled = NULL,
         allow_from_contacts_only = NULL,

@@ -33,7 +33,7 @@ LOCKED_USERS: Final = 20
 #: Seconds for which a part waits for the others: as long as the window of reconcile, which may bring the last one. A
 #: part that comes later completes none.
 SEGMENT_SECONDS: Final = 86_400.0
-#: Parts that are kept of all signers together; above it the oldest are dropped.
+#: Parts that are kept of all signers together; above it chance decides which messages lose theirs.
 SEGMENTS: Final = 10_000
 #: Bytes of these parts.
 SEGMENT_BYTES: Final = 256_000_000

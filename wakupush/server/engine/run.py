@@ -122,13 +122,15 @@ def decide(
     """
     kind = reader.kind
     passed_on: list[tuple[Queue, Entry]] = []
-    if any(isinstance(message.content, Part) for message in messages):
-        whole_messages, later, loaded_bytes = segments.put_together(connection, messages, reader, context.room)
-        context = replace(context, room=context.room - loaded_bytes)
-        messages, passed_on = _split(whole_messages)
-        passed_on += [(kind.queue, message.entry) for message in later]
-    readable = [message for message in messages if isinstance(message.content, Readable)]
     rest: list[tuple[Queue, Entry]] = []
+    if any(isinstance(message.content, Part) for message in messages):
+        whole = segments.put_together(connection, messages, reader, context.room)
+        context = replace(context, room=context.room - whole.loaded_bytes)
+        messages, passed_on = _split(whole.messages)
+        passed_on += [(kind.queue, message.entry) for message in whole.later]
+        # Where nobody waits for them they take turns with other tasks.
+        (rest if context.divides else passed_on).extend((kind.queue, message.entry) for message in whole.busy)
+    readable = [message for message in messages if isinstance(message.content, Readable)]
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)

@@ -1,6 +1,7 @@
 """Putting together messages that came in segments."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from psycopg import Connection
@@ -23,9 +24,21 @@ SIGNER_BYTES: Final = 8_000_000
 Payloads = dict[int, bytes]
 
 
-def put_together(
-    connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int
-) -> tuple[list[Message], list[Message], int]:
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """What becomes of messages if those in segments are put together."""
+
+    #: With each complete message in the place of its last part.
+    messages: list[Message]
+    #: Parts of messages that would be too much to load, all of a message together.
+    later: list[Message]
+    #: Parts of messages that another task is putting together.
+    busy: list[Message]
+    #: Bytes of the parts that were loaded.
+    loaded_bytes: int
+
+
+def put_together(connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int) -> Whole:
     """Put each complete message into the place of its last part.
 
     Until the transaction ends, no other one adds parts of the same messages. Others may delete some: a message is only
@@ -35,14 +48,15 @@ def put_together(
         messages: claimed ones, some of them parts.
         reader: of the task's queue; its identity seals the parts while they are kept.
         most_bytes: of parts that are loaded; those of the first message are loaded in any case.
-
-    Returns:
-        The messages; those that are to be handled later because too much would be loaded, all parts of a message
-        together; and the bytes that were loaded.
     """
+    names = message_segments.lock(
+        connection, {message.content.name for message in messages if isinstance(message.content, Part)}
+    )
+    busy = [message for message in messages if isinstance(message.content, Part) and message.content.name not in names]
+    messages = [
+        message for message in messages if not (isinstance(message.content, Part) and message.content.name not in names)
+    ]
     parts = [message.content for message in messages if isinstance(message.content, Part)]
-    names = {part.name for part in parts}
-    message_segments.lock(connection, names)
     earlier = message_segments.stored(connection, names)
     complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
     loaded: set[Name] = set()
@@ -65,7 +79,7 @@ def put_together(
         name: payloads.get(name, {}) if name in loaded else dict.fromkeys(indexes, b"")
         for name, (indexes, _) in earlier.items()
     }
-    return joined(now, stored_payloads, reader), later, loaded_bytes
+    return Whole(joined(now, stored_payloads, reader), later, busy, loaded_bytes)
 
 
 def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:

@@ -3,12 +3,14 @@
 import time
 from dataclasses import replace
 
+import psycopg
 import pytest
 from redis import Redis
 
 from support.served import in_segments, request, work_off_rest
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, REST
+from wakupush.postgres import message_segments
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog, presence
 from wakupush.redis.presence import Presence
@@ -43,6 +45,18 @@ def register(server, client, **fields):
 def test_without_the_pool_all_is_handled_at_once(server, client):
     register(server, client)
     assert (server.outcomes(client), length(server)) == (["success"], 0)
+
+
+def test_parts_of_a_busy_message_take_turns_there(divided, client, dsn):
+    sent = messages.register(client, divided.key, messages.registration(client, divided.key))
+    first, second, *_ = in_segments(sent, divided, 100, None)
+    divided.handle(REGISTRATION, first)
+    with psycopg.connect(dsn) as worker:
+        message_segments.lock(worker, set(divided.rows("SELECT signer, entire_message_hash FROM message_segments")))
+        divided.handle(REGISTRATION, second)
+    assert length(divided) == 1
+    assert work_off_rest(divided) == [REGISTRATION]
+    assert divided.rows("SELECT count(*) FROM message_segments") == [(2,)]
 
 
 def test_a_pool_that_is_gone_does_not_count(divided, client, monkeypatch):

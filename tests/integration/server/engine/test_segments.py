@@ -5,7 +5,7 @@ import time
 import psycopg
 import pytest
 
-from support.served import contacts, in_segments, waiting
+from support.served import contacts, in_segments, waiting, work_off
 from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, REGISTRATION
@@ -77,6 +77,7 @@ def test_two_workers_complete_a_message_once(server):
     futures = [server.threads.submit(server.handle, REGISTRATION, *half) for half in halves]
     for future in futures:
         future.result()
+    work_off(server, REGISTRATION)
     assert server.outcomes(*clients) == ["success"] * len(clients)
 
 
@@ -87,9 +88,26 @@ def test_parts_wait_for_the_same_message_only(server, client, dsn, signed):
     parts = in_segments(sent, server, 100, client if signed else None)
     signer = client.public_key.compressed if signed else b""
     with psycopg.connect(dsn) as stranger:
-        message_segments.lock(stranger, {(signer, bytes(32))})
+        assert message_segments.lock(stranger, {(signer, bytes(32))})
         server.handle(REGISTRATION, parts[0])
     assert [index for _, index in kept(server)] == [0]
+
+
+def test_nobody_waits_for_parts_of_a_busy_message(server, client, dsn):
+    """A stranger may send parts of one message all the time, so that some worker always has a part of it."""
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second, *_ = in_segments(sent, server, 100, None)
+    server.handle(REGISTRATION, first)
+    [name] = server.rows("SELECT signer, entire_message_hash FROM message_segments")
+    honest = PrivateKey.generate()
+    other = messages.register(honest, server.key, messages.registration(honest, server.key))
+    with psycopg.connect(dsn) as worker:
+        assert message_segments.lock(worker, {name}) == {name}
+        server.handle(REGISTRATION, second, other)
+        assert server.rows("SELECT count(*) FROM ledger") == [(2,)]
+        assert server.rows("SELECT index FROM message_segments") == [(0,)]
+    work_off(server, REGISTRATION)
+    assert sorted(server.rows("SELECT index FROM message_segments")) == [(0,), (1,)]
 
 
 def test_message_that_loses_a_part_waits_for_it(server, client, dsn, monkeypatch):
