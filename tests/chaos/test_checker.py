@@ -280,7 +280,7 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
         lambda: with_history(
             ADMITTED,
             replace(DELIVERED, at=200.0),
-            evidence=replace(GOOD, delivery_patience=60.0, faults=(replace(KILLED, ended=134.0),)),
+            evidence=replace(GOOD, delivery_patience=30.0, faults=(replace(KILLED, ended=134.0),)),
         ),
     ),
     "a push that never reached the platform": (Kind.NOT_PUSHED, lambda: replace(GOOD, pushes=())),
@@ -517,6 +517,15 @@ def test_what_beat_publishes_may_be_out_of_date() -> None:
     overdue = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=134.0)))
     assert judge(replace(overdue, faults=(KILLED,))) == []
     assert kinds(overdue) == [Kind.FALSE_SUCCESS]
+
+
+def test_a_slow_node_takes_an_answer_later() -> None:
+    false = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=107.0)))
+    slow = replace(KILLED, name="the node is slow", part="node", pids=frozenset(), began=106.0, ended=107.0)
+    assert kinds(false) == [Kind.FALSE_SUCCESS]
+    assert judge(replace(false, faults=(slow,))) == []
+    late = answered(SUCCESS, at=110.0)
+    assert kinds(replace(false, faults=(slow,), answers=(*GOOD.answers[:2], late))) == [Kind.FALSE_SUCCESS]
 
 
 def test_repeated_envelope_is_handled_once() -> None:
