@@ -113,6 +113,7 @@ def _facts(event: PastEvent, *, reveal_filters: bool) -> dict[str, object]:
     facts = {
         "time": event.time.isoformat(timespec="milliseconds"),
         "kind": event.kind,
+        "queue": event.queue,
         "app": event.app,
         "platform": event.platform,
         "failure": event.failure,

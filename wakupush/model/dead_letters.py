@@ -58,6 +58,8 @@ class PastEvent:
 
     time: datetime
     kind: str
+    #: The name of the queue that the message came through.
+    queue: str
     worker: str
     app: str | None
     platform: str | None

@@ -1,6 +1,6 @@
 """Why a push did not arrive: the events of a message, hop by hop, and one sentence that says what to do."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -9,7 +9,8 @@ from psycopg import Connection
 
 from wakupush.model.dead_letters import PastEvent
 from wakupush.model.events import EventKind, period_of
-from wakupush.model.failures import BY_LABEL, Retry
+from wakupush.model.failures import BY_LABEL, Failure, Retry
+from wakupush.model.queues import DISPATCH
 from wakupush.postgres import dead_letters, history
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PublicKey
@@ -126,13 +127,13 @@ def conclusion(events: Sequence[PastEvent], now: datetime) -> str:
     if EventKind.DEAD_LETTER in kinds:
         return f"no attempt is left{_because(events)}; after the repair: `wakupush dead-letters retry`"
     if EventKind.EXPIRED in kinds:
-        return f"it was too old to push{_because(events)}"
+        label = last[EventKind.EXPIRED].failure
+        is_request = label == Failure.REQUEST_EXPIRED.label
+        return f"it was too old to push{f': {_advice(label)}' if is_request else _because(events)}"
     if EventKind.REFUSED in kinds:
         return f"refused: {_advice(last[EventKind.REFUSED].failure)}"
     outcome = next((event for event in reversed(events) if event.kind in _OUTCOMES), None)
-    if outcome is not None:
-        return _of_outcome(outcome, now)
-    return next((text for kind, text in _STATES.items() if kind in kinds), "a worker has taken it, and is not done")
+    return _of_outcome(outcome, now) if outcome is not None else _state(kinds, events[-1].queue)
 
 
 _OUTCOMES: Final = frozenset({EventKind.DELIVERED, EventKind.FAILED, EventKind.UNKNOWN})
@@ -143,8 +144,19 @@ _STATES: Final = {
     EventKind.REGISTERED: "the registration is stored, and answered",
     EventKind.UNREGISTERED: "the device is unregistered, and that is answered",
     EventKind.SEGMENT: "parts of it are missing: the sender, or a node, lost them",
-    EventKind.ANSWERED: "it was answered",
 }
+_NOTHING_OF_ITS_OWN: Final = (
+    "it was answered, and nothing of its own was pushed: it repeats an earlier request, or the device gets more than"
+    " WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE, and this push is in the one that it gets each minute instead"
+)
+
+
+def _state(kinds: Collection[str], queue: str) -> str:
+    """Return what there is to say of a message without an outcome."""
+    state = next((text for kind, text in _STATES.items() if kind in kinds), None)
+    if state is None and EventKind.ANSWERED in kinds:
+        return _NOTHING_OF_ITS_OWN if queue == DISPATCH.name else "it was answered"
+    return state or "a worker has taken it, and is not done"
 
 
 def _of_outcome(outcome: PastEvent, now: datetime) -> str:

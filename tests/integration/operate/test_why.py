@@ -140,7 +140,16 @@ def test_an_expired_push_says_what_held_it_up(server, client, conclusion, gorush
 def test_a_request_that_came_too_late_is_explained(server, client, conclusion):
     message = request(client, server, server.register(client))
     server.handle(DISPATCH, message, seen=datetime.now(UTC).timestamp() - 3600)
-    assert "too old to push" in conclusion(server, message)
+    assert conclusion(server, message).startswith("it was too old to push: it came too late: workers were behind")
+
+
+def test_a_push_beyond_the_budget_of_its_device_is_explained(open_server, client, conclusion):
+    server = open_server(limits={"pushes_per_device_per_minute": 1})
+    registered = server.register(client)
+    sent = [request(client, server, registered) for _ in range(3)]
+    for message in sent:
+        server.handle(DISPATCH, message)
+    assert "WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE" in conclusion(server, sent[-1])
 
 
 def test_who_filters_is_hidden_unless_asked_for(run, server, client):

@@ -68,7 +68,7 @@ JOIN registrations USING (key_hash, installation_hash)
 WHERE delivery_key = %(key)s
 
 -- name: events
-SELECT time, kind, worker, app, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
+SELECT time, kind, queue, worker, app, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
 FROM delivery_history
 WHERE trace_id = ANY (%(trace_ids)s) AND time >= %(since)s
 ORDER BY id, step
