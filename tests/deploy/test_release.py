@@ -99,7 +99,7 @@ def test_chart_without_digest_is_not_published(digest):
         publish.values((CHART / "values.yaml").read_text(), "registry.example", DIGESTS | {"wakupush-flower": digest})
 
 
-def test_workflows_release_the_images_that_have_bills_of_materials():
+def test_released_images_have_bills_of_materials():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
     matrix = workflow["jobs"]["images"]["strategy"]["matrix"]["include"]
     assert {row["image"] for row in matrix} == set(IMAGES)

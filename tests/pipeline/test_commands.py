@@ -79,7 +79,7 @@ def test_each_job_says_what_it_did_as_json(call, monkeypatch, dsn, tmp_path):
     assert "tidy ended well, but its time is not noted" in call("tidy")
 
 
-def test_spark_submit_and_an_operators_configuration_decide_where_a_job_runs(tmp_path):
+def test_the_operators_spark_decides_where_a_job_runs(tmp_path):
     (tmp_path / "job.py").write_text("import runpy\n\nrunpy.run_module('wakupush', run_name='__main__')\n")
     events = tmp_path / "log"
     events.mkdir()

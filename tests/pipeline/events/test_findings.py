@@ -69,7 +69,7 @@ def test_hidden_losses_leave_an_upper_bound():
     assert (not_lost.share, not_lost.is_at_most, not_lost.is_missed) == (0.99, True, False)
 
 
-def test_the_share_of_deliveries_counts_days_that_show_both_numbers():
+def test_the_share_of_deliveries_counts_days_that_show_both():
     rows = [*funnel(DAYS[0], admitted=100, delivered_at_once=90, delivered_by_retry=6)]
     rows += [
         *funnel(DAYS[1], admitted=80, delivered_at_once=None),

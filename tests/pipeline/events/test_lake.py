@@ -176,7 +176,7 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
     assert lake.state().mark == mark(1)
 
 
-def test_a_lake_with_partitions_by_kind_goes_on_and_is_written_anew(spark, settings):
+def test_a_lake_with_partitions_by_kind_is_written_anew(spark, settings):
     lake = Lake.of(spark, settings)
     columns = {field.name: field.dataType.simpleString() for field in schema.EVENTS.fields}
     lake.create(EVENTS, columns, "day, kind", "As a former version made it")
