@@ -93,8 +93,8 @@ class Server:
 
     def answers(self, *clients):
         """Return the opened answers since the last call."""
-        found = (open_reply(seen.message, clients) for seen in self.observer.messages())
-        return [reply for reply in found if reply]
+        replies = (open_reply(seen.message, clients) for seen in self.observer.messages())
+        return [reply for reply in replies if reply]
 
     def outcomes(self, *clients):
         """Return the error names of registration responses, and lists of them of notification responses."""

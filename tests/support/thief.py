@@ -97,14 +97,14 @@ def by_order(dump: Dump) -> dict[str, set[Claim]]:
 
 
 def _values(row: dict[str, str]) -> list[str]:
-    found = []
+    names = []
     for value in row.values():
         text = value.removeprefix("\\x")
         if _NAME.fullmatch(text):
-            found.append(text)
+            names.append(text)
             # A trace id is the beginning of a hash.
-            found.append(text[:16])
-    return found
+            names.append(text[:16])
+    return names
 
 
 def _seconds(text: str) -> float:

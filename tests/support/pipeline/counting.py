@@ -159,8 +159,8 @@ def usage(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
 
 def last_weeks(events: list[Event], period: date) -> dict[Key, tuple[Any, ...]]:
     rows: dict[Key, list[bytes | str]] = defaultdict(list)
-    known = [e for e in events if e.kind in {"registered", "admitted"}]
-    for (platform, _), group in cells(known, lambda e: (e.platform, e.installation_pseudonym)).items():
+    active = [e for e in events if e.kind in {"registered", "admitted"}]
+    for (platform, _), group in cells(active, lambda e: (e.platform, e.installation_pseudonym)).items():
         weeks = [(day_of(e) - period).days // 7 for e in group]
         if any(week == 0 and e.kind == "registered" for week, e in zip(weeks, group, strict=True)):
             rows[period, platform, max(weeks)].append(person(group[0]))

@@ -183,12 +183,12 @@ class History:
 
     def everything(self, users: int = 12) -> list[WakuMessage]:
         """Return messages in the order in which they arrive; some were sent in another one."""
-        found = []
+        outgoing = []
         for _ in range(users):
-            found += self.user_of_versions()
+            outgoing += self.user_of_versions()
         for _ in range(3):
-            found += self.user_in_segments() + self.user_of_equal_versions() + self.user_of_many_devices()
-        return found + self.user_with_too_many_segments() + self.strangers()
+            outgoing += self.user_in_segments() + self.user_of_equal_versions() + self.user_of_many_devices()
+        return outgoing + self.user_with_too_many_segments() + self.strangers()
 
 
 def archive(folder: Archive, outgoing: Sequence[WakuMessage]) -> None:

@@ -45,9 +45,9 @@ class Store:
 
     def get(self, key: str) -> tuple[str, bytes]:
         """Return the type and the content of an object."""
-        found = self._client().get_object(Bucket=BUCKET, Key=key)
-        with found["Body"] as body:
-            return found["ContentType"], body.read()
+        answer = self._client().get_object(Bucket=BUCKET, Key=key)
+        with answer["Body"] as body:
+            return answer["ContentType"], body.read()
 
     def _client(self):
         key, secret, region = self.credentials.values()
