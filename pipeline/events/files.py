@@ -46,12 +46,12 @@ def write(lake: Lake, place: str, texts: Mapping[str, str]) -> None:
         PipelineError: one cannot be written.
     """
     for name, text in texts.items():
-        with _telling(f"{place}/{name} cannot be written"):
+        with _as_pipeline_error(f"{place}/{name} cannot be written"):
             (_put if is_remote(place) else _replace)(lake, f"{place}/{name}", text)
 
 
 @contextmanager
-def _telling(failure: str) -> Iterator[None]:
+def _as_pipeline_error(failure: str) -> Iterator[None]:
     """Raise failures of the disk or the store as PipelineError."""
     try:
         yield
@@ -85,7 +85,7 @@ def forget(lake: Lake, settings: PipelineSettings, before: date) -> None:
         PipelineError: one cannot be deleted.
     """
     root = _root(settings)
-    with _telling(f"reports before {before} in {root} cannot be deleted"):
+    with _as_pipeline_error(f"reports before {before} in {root} cannot be deleted"):
         if not is_remote(root):
             for path in Path(root).glob(_FOLDERS):
                 if _is_before(path.name, before):

@@ -105,37 +105,46 @@ def share_delivered(tables: Tables) -> float | None:
 
 
 def objectives(tables: Tables, first: date = date.min, last: date = date.max) -> tuple[Objective, ...]:
-    """Return the service levels on some days."""
-    share_not_lost, is_at_most = _share_not_lost(tables, first, last)
+    """Return the service levels on some days. A request that expired before it was read was answered too late."""
+    unread = stage(tables, "request_expired", first=first, last=last)
     return (
-        Objective(
-            text=f"answers within {ANSWER_SECONDS} s",
-            share=_share_in_time(tables, "answer", ("answered", "request_expired"), first, last),
-        ),
-        Objective(
-            text=f"deliveries within {DELIVERY_SECONDS} s",
-            share=_share_in_time(tables, "delivery", _DELIVERED, first, last),
-        ),
-        Objective(text="notifications not lost", share=share_not_lost, is_at_most=is_at_most),
+        _in_time(tables, "answer", unread, first, last),
+        _in_time(tables, "delivery", Total(0), first, last),
+        _not_lost(tables, first, last),
     )
 
 
-def _share_in_time(tables: Tables, what: str, stages: tuple[str, ...], first: date, last: date) -> float | None:
-    """Return the share of the good, each day by its number of events, if that is shown."""
+#: Of each row of `objectives_daily` the stages whose times it is about, and the text of the level.
+_TIMES: Final = {
+    "answer": (("answered",), f"answers within {ANSWER_SECONDS} s"),
+    "delivery": (_DELIVERED, f"deliveries within {DELIVERY_SECONDS} s"),
+}
+
+
+def _in_time(tables: Tables, what: str, others: Total, first: date, last: date) -> Objective:
+    """Return a level of times: the share of each day counts by its number of events, if that is shown.
+
+    Args:
+        others: late ones beside these events.
+    """
+    stages, text = _TIMES[what]
     weights = {row["day"]: 0 for row in tables["funnel_daily"]}
     for row in tables["funnel_daily"]:
         if row["stage"] in stages:
             weights[row["day"]] += row["events"] or 0
     rows = [row for row in tables["objectives_daily"] if row["what"] == what and first <= row["day"] <= last]
-    shown = [(row["good_permille"], weights.get(row["day"], 0)) for row in rows if not row["suppressed"]]
+    shown = [(row["good_permille"] / _PERMILLE, weights.get(row["day"], 0)) for row in rows if not row["suppressed"]]
     weight = sum(of_day for _, of_day in shown)
-    return sum(good * of_day for good, of_day in shown) / weight / _PERMILLE if weight else None
+    if rows and not weight:
+        return Objective(text=text, share=None)
+    good = sum(share * of_day for share, of_day in shown)
+    return _objective(text, good, Total(weight - good) + others)
 
 
-def _share_not_lost(tables: Tables, first: date, last: date) -> tuple[float | None, bool]:
-    """Return the share of notifications that were delivered, of those and the lost ones, and whether it is less.
+def _not_lost(tables: Tables, first: date, last: date) -> Objective:
+    """Return the level of notifications that were delivered, of those and the lost ones.
 
-    It is less if losses are hidden. Days whose deliveries are hidden count nowhere.
+    Days whose deliveries are hidden count nowhere.
     """
     delivered, lost = 0.0, Total(0)
     for day in {row["day"] for row in tables["funnel_daily"] if first <= row["day"] <= last}:
@@ -143,14 +152,19 @@ def _share_not_lost(tables: Tables, first: date, last: date) -> tuple[float | No
         if not of_day.is_partial:
             delivered += of_day.shown
             lost += stage(tables, "dead_letter", "expired", first=day, last=day)
-    every = delivered + lost.shown
-    return (delivered / every if every else None), lost.is_partial
+    return _objective("notifications not lost", delivered, lost)
+
+
+def _objective(text: str, good: float, bad: Total) -> Objective:
+    total = good + bad.shown
+    return Objective(text=text, share=good / total if total else None, is_at_most=bad.is_partial)
 
 
 def outages(tables: Tables) -> list[Outage]:
     """Return the outages of platforms, by time, hours of a platform that follow each other as one.
 
-    A token that died is no failure of the platform. Hours whose attempts are hidden are left out.
+    A token that died is no failure of the platform, if the number of these is shown. Hours whose attempts are hidden
+    are left out.
     """
     hours: dict[tuple[str, datetime], dict[str, Total]] = defaultdict(lambda: defaultdict(lambda: Total(0)))
     for row in tables["load_hourly"]:
@@ -188,8 +202,8 @@ def changes(tables: Tables, first: date, last: date) -> list[Change]:
 
     def share(number: int) -> Callable[[date, date], Total]:
         def of_days(begin: date, end: date) -> Total:
-            value = objectives(tables, begin, end)[number].share
-            return HIDDEN if value is None else Total(value)
+            objective = objectives(tables, begin, end)[number]
+            return HIDDEN if objective.share is None or objective.is_at_most else Total(objective.share)
 
         return of_days
 

@@ -198,8 +198,8 @@ def _verdict(objectives: Iterable[Objective], outages: list[Outage]) -> str:
         shares = ", ".join(f"{objective.text} ({percent(objective.share or 0.0)})" for objective in missed)
         text = f"Missed: {shares}."
     elif unknown:
-        names = ", ".join(each.text for each in unknown)
-        text = f"No objective was missed as far as shown; too few events to tell of {names}."
+        names = ", ".join(objective.text for objective in unknown)
+        text = f"No number that is shown misses an objective; too few events to tell of {names}."
     else:
         text = "All objectives were met."
     if outages:
@@ -484,9 +484,9 @@ def _survival(report: WrittenReport) -> str:
     last = max((row["week"] for rows in of_periods.values() for row in rows), default=0)
     body = []
     for (period, platform), rows in of_periods.items():
-        every = Total.of(rows, "devices")
-        left = (Total.of((row for row in rows if row["week"] >= least), "devices") for least in range(1, last + 1))
-        body.append((f"{period} {platform}", str(every), *(_share(total, every) for total in left)))
+        total = Total.of(rows, "devices")
+        later = (Total.of((row for row in rows if row["week"] >= least), "devices") for least in range(1, last + 1))
+        body.append((f"{period} {platform}", str(total), *(_share(of_week, total) for of_week in later)))
     head = ("period from", "devices", *(f"week {week + 1}" for week in range(1, last + 1)))
     return table(head, body) if body else ""
 

@@ -155,13 +155,11 @@ def rehash(frame: DataFrame, keys: dict[int, bytes], days: int, columns: dict[st
 def blur(frame: DataFrame) -> DataFrame:
     """Remove fields that nothing reads, and times that would link a user to messages of the network."""
     kind = F.col("kind")
-    # Of what expired, requests that nobody read in time: they count as late answers.
-    is_timed = kind.isin(*TIMED) | ((kind == "expired") & F.col("user").isNull())
     second, hour = (F.date_trunc(unit, "time") for unit in ("second", "hour"))
     return frame.withColumns(
         {
             "time": F.when(kind.isin(*TO_THE_SECOND), second).otherwise(hour),
-            "latency_ms": F.when(is_timed, F.col("latency_ms")),
+            "latency_ms": F.when(kind.isin(*TIMED), F.col("latency_ms")),
             **{name: F.when(F.col("user").isNull(), F.col(name)) for name in OF_NOBODY},
         }
     )

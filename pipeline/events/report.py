@@ -49,7 +49,8 @@ def run(
 ) -> WrittenReport:
     """Make the report of some days and write it to all places in the settings; delete rows that are past the retention.
 
-    The tables of the catalog, beside the lake, are for everybody who reads reports: an internal one is not among them.
+    The tables of the catalog, beside the lake, are for everybody who reads reports: the rows of an internal one are not
+    among them.
 
     An earlier report of the same days is replaced, so late events are in the new one.
 
@@ -74,8 +75,7 @@ def run(
         smallest_cell=settings.pipeline.smallest_cell,
     )
     kept_from = keep_from(settings.retention.lake)
-    if not report.is_internal:
-        _write_tables(lake, report, kept_from)
+    _write_tables(lake, report, kept_from)
     files.write(lake, place, _texts(report))
     if settings.pipeline.report_dsn is not None:
         _write_postgres(settings.pipeline.report_dsn.get_secret_value(), report, kept_from)
@@ -107,9 +107,11 @@ def _write_table(lake: Lake, table: Table, report: WrittenReport, kept_from: dat
     name = f"{CATALOG}.{SCHEMA}.{table.name}"
     types = {column: _SPARK_TYPES.get(kind, kind) for column, kind in columns(table).items()}
     lake.create(name, types, table.time, table.meaning.replace("'", r"\'"))
-    rows = report.rows[table.name]
     time = F.col(table.time)
-    replaced = time.between(_begin(report, rows, table.time), report.last) | (time < F.lit(kept_from))
+    rows, replaced = [], time < F.lit(kept_from)
+    if not report.is_internal:
+        rows = report.rows[table.name]
+        replaced |= time.between(_begin(report, rows, table.time), report.last)
     lake.replace(name, lake.frame(rows, types), replaced)
 
 

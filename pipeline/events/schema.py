@@ -57,8 +57,7 @@ MEANINGS: Final = {
     "user": "Pseudonym of the user, 16 bytes, of this period.",
     "installation": "Pseudonym of the installation, 16 bytes, of this period.",
     "queue_wait_ms": "Milliseconds between ingest seeing the message and a worker taking it.",
-    "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered, foreign, and"
-    " requests that expired.",
+    "latency_ms": "Milliseconds between ingest seeing the message and this event: answered, delivered and foreign.",
     "count": "How many messages, or notifications of a message, the event stands for; waits are the longest of them.",
     "app": "The name of the app; empty if the server does not tell apps apart.",
     "push_type": "message, mention, join_request or contact_request.",

@@ -25,7 +25,7 @@ from wakupush.pipeline.events.tables import TABLES, Row, Table, devices
 ROWS: Final = f"{NAMESPACE}.report_rows"
 DEVICES: Final = f"{NAMESPACE}.report_devices"
 #: To be raised when a row means something else than before although no column changes.
-VERSION: Final = 2
+VERSION: Final = 3
 #: Events of the days that are made together, at most, unless one day has more. A run that is killed loses no more.
 EVENTS_AT_ONCE: Final = 20_000_000
 _FORMAT: Final = hashlib.sha256(

@@ -190,27 +190,30 @@ def _stage() -> Column:
     return F.when(kind == "delivered", of_delivered).when(kind == "expired", of_expired).otherwise(kind)
 
 
+def _has_platform() -> Column:
+    """Return whether events are of notifications: `_stage` tells expired ones from requests."""
+    return F.col("platform").isNotNull().alias("has_platform")
+
+
 def _funnel(events: DataFrame, _: int) -> DataFrame:
     return events.withColumn("stage", _stage()).groupBy("day", "kind", "stage").agg(*_counts())
 
 
 def _hourly(events: DataFrame, _: int) -> DataFrame:
     hour = F.hour("time").alias("hour")
-    return events.groupBy("day", hour, "queue", "kind", "platform").agg(*_counts())
+    return events.groupBy("day", hour, "queue", "kind", "platform", _has_platform()).agg(*_counts())
 
 
 def _objectives(events: DataFrame, _: int) -> DataFrame:
-    is_delivery = _kind("delivered")
-    # A request that expired before it was read was answered too late.
-    is_answer = _kind("answered") | (_kind("expired") & F.col("platform").isNull())
-    limit = F.when(is_delivery, 1000 * DELIVERY_SECONDS).otherwise(1000 * ANSWER_SECONDS)
-    every = F.sum("count")
+    limit = F.when(_kind("answered"), 1000 * ANSWER_SECONDS).otherwise(1000 * DELIVERY_SECONDS)
+    total = F.sum("count")
     good = F.sum(F.when(F.col("latency_ms") <= limit, F.col("count")).otherwise(0))
+    what = F.when(_kind("answered"), "answer").otherwise("delivery").alias("what")
     # What is not quite all is not rounded to it. A finer share of few events would be their number.
-    permille = F.when(good == every, 1000).otherwise(F.least(F.round(1000 * good / every), F.lit(999)))
+    permille = F.when(good == total, 1000).otherwise(F.least(F.round(1000 * good / total), F.lit(999)))
     return (
-        events.where((is_delivery | is_answer) & F.col("latency_ms").isNotNull())
-        .groupBy("day", F.when(is_delivery, "delivery").otherwise("answer").alias("what"))
+        events.where(_kind("answered", "delivered") & F.col("latency_ms").isNotNull())
+        .groupBy("day", what)
         .agg(permille.cast("long").alias("good_permille"), _people())
     )
 
@@ -280,7 +283,7 @@ def _failures(events: DataFrame, _: int) -> DataFrame:
     attempt = F.when(F.col("attempt").isNull(), 0).otherwise(F.least("attempt", F.lit(LATER_ATTEMPTS)))
     return (
         events.where("failure IS NOT NULL")
-        .groupBy("day", "kind", "failure", "platform", attempt.alias("attempt"))
+        .groupBy("day", "kind", "failure", "platform", attempt.alias("attempt"), _has_platform())
         .agg(*_counts())
     )
 
@@ -415,8 +418,7 @@ TABLES: Final = (
     Table(
         name="objectives_daily",
         meaning=f"Of a thousand answers how many took at most {ANSWER_SECONDS} s (answer), of a thousand deliveries how"
-        f" many at most {DELIVERY_SECONDS} s (delivery), since ingest saw the message. A request that expired before"
-        " it was read is a late answer.",
+        f" many at most {DELIVERY_SECONDS} s (delivery), since ingest saw the message.",
         keys={"day": "date", "what": "text"},
         values={"good_permille": COUNT},
         wholes=(),
@@ -435,7 +437,12 @@ TABLES: Final = (
         meaning="Events by hour, queue, kind and platform.",
         keys={"day": "date", "hour": "integer", "queue": "text", "kind": "text", "platform": "text"},
         values={"events": COUNT},
-        wholes=(("day", "kind"), ("day", "queue", "kind"), ("day", "kind", "platform")),
+        wholes=(
+            ("day", "kind"),
+            ("day", "queue", "kind"),
+            ("day", "kind", "platform"),
+            ("day", "kind", "has_platform"),
+        ),
         build=_hourly,
     ),
     Table(
@@ -469,7 +476,12 @@ TABLES: Final = (
         meaning=f"Failures by class and attempt: 0 for none, {LATER_ATTEMPTS} for the third and all later ones.",
         keys={"day": "date", "kind": "text", "failure": "text", "platform": "text", "attempt": "integer"},
         values={"events": COUNT},
-        wholes=(("day", "kind"), ("day", "kind", "platform"), ("day", "kind", "platform", "attempt")),
+        wholes=(
+            ("day", "kind"),
+            ("day", "kind", "platform"),
+            ("day", "kind", "platform", "attempt"),
+            ("day", "kind", "has_platform"),
+        ),
         build=_failures,
         coarser=(Coarser(table="retries_daily", columns=("day", "kind", "platform", "attempt")),),
     ),

@@ -305,7 +305,7 @@ def _misrecorded(case: Case, item: Notified, history: list[Happened]) -> str:
 
 
 def check_waits(case: Case) -> Iterator[Violation]:
-    """Nothing that is due waits much longer than the faults meanwhile, a delivery twice as long."""
+    """Nothing that is due waits much longer than the faults at work in that time, a delivery twice as long."""
     begin = min((sent.at for sent in case.evidence.sent), default=0.0)
     for sent in {sent.envelope: sent for sent in case.evidence.sent}.values():
         handled = min(case.received.get(sent.trace_id, ()), default=sent.at)

@@ -289,7 +289,7 @@ def _job(
 
     settings = _settings(warehouse)
     with (
-        _timed(lake_job, settings) if lake_job is not None else nullcontext(),
+        _note_duration(lake_job, settings) if lake_job is not None else nullcontext(),
         spark_session(settings.pipeline, lake=lake_job is not None) as spark,
         _bar(what) as progress,
         telling_tasks(spark, progress) if tasks else nullcontext(),
@@ -298,7 +298,7 @@ def _job(
 
 
 @contextmanager
-def _timed(job: str, settings: Settings) -> Iterator[None]:
+def _note_duration(job: str, settings: Settings) -> Iterator[None]:
     """Note how long a job took, the start and end of Spark included, if it ends well."""
     from wakupush.pipeline.errors import PipelineError
     from wakupush.pipeline.events.runs import note_run

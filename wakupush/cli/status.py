@@ -79,6 +79,7 @@ def _facts(status: Status) -> dict[str, object]:
                 "age": round(process.age),
                 "gone": process.is_gone,
                 "not_ready": list(process.failing),
+                "clock_offset": round(process.clock_offset, 1),
             }
             for process in status.processes
         ],

@@ -49,7 +49,7 @@ def _enqueue(
     with connection.transaction():
         again = quarantine.retry(connection, selection, after)
         for _, queue, entry in again:
-            # Until the commit it is in the ledger: a worker shall not take it for a copy.
+            # Until the commit it is in the ledger: a worker must not take it for a copy.
             deferred = replace(entry, deferred=True)
             send_entries(broker, queue, [deferred], alone=True, waits_since=time.time())
     return [position for position, _, _ in again]

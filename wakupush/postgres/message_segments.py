@@ -18,16 +18,19 @@ _SQL = load("message_segments")
 Name = tuple[bytes, bytes]
 
 
-def lock(connection: Connection, names: Collection[Name]) -> set[Name]:
-    """Lock messages until the transaction ends; return those that no other transaction is adding parts of.
+def lock(connection: Connection, names: Collection[Name], *, waits: bool) -> set[Name]:
+    """Lock messages until the transaction ends, and return which it has locked.
 
-    It waits for nobody: a stranger who sends parts of one message all the time would hold up all batches.
+    Args:
+        waits: whether it waits for transactions that add parts of the same messages. Else it leaves these out.
     """
     name_of = {
         int.from_bytes(blake2b(signer + hash_, digest_size=8).digest(), "big", signed=True): (signer, hash_)
         for signer, hash_ in names
     }
-    return {name_of[key] for (key,) in connection.execute(_SQL["lock"], {"keys": list(name_of)})}
+    # In one order, so that no two transactions wait for each other.
+    rows = connection.execute(_SQL["lock" if waits else "try_lock"], {"keys": sorted(name_of)})
+    return set(names) if waits else {name_of[key] for (key,) in rows}
 
 
 def stored(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[frozenset[int], int]]:

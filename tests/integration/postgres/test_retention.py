@@ -121,9 +121,9 @@ def test_reads_no_row_of_a_partition_it_drops(connection, table):
 def test_reads_two_rows_at_most_of_events_it_drops(connection):
     """Whether the lake has them is looked up in an index."""
     old = NOW - timedelta(days=8)
-    happened = Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")
+    event = Event(kind=EventKind.RECEIVED, time=old.timestamp(), worker="w", trace_id="t")
     for _ in range(10):
-        events.add(connection, [happened] * 1000, IDENTITY)
+        events.add(connection, [event] * 1000, IDENTITY)
     table = f"{maintenance.EVENTS}_{old:%Y%m%d}"
     connection.execute(f"ANALYZE {table}")
     connection.execute("INSERT INTO event_export (transaction_id) VALUES (pg_current_xact_id())")

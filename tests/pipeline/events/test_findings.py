@@ -51,6 +51,24 @@ def test_each_day_counts_by_its_number_of_answers():
     assert (deliveries.share, deliveries.budget_used, deliveries.is_missed, not_lost.share) == (None, None, False, None)
 
 
+@pytest.mark.parametrize(("unread", "share", "is_at_most"), [(25, 0.784, False), (None, 0.98, True)])
+def test_a_request_that_nobody_read_is_a_late_answer(unread, share, is_at_most):
+    rows = tables(
+        funnel_daily=funnel(DAYS[0], answered=100, request_expired=unread),
+        objectives_daily=[good(DAYS[0], "answer", 980)],
+    )
+    answers = findings.objectives(rows)[0]
+    assert (answers.share, answers.is_at_most) == (pytest.approx(share), is_at_most)
+
+
+def test_a_day_without_an_answer_is_no_good_day():
+    assert findings.objectives(tables(funnel_daily=funnel(LAST, request_expired=9)))[0].share == 0
+    hidden = tables(
+        funnel_daily=funnel(LAST, answered=None, request_expired=9), objectives_daily=[good(LAST, "answer", None)]
+    )
+    assert findings.objectives(hidden)[0].share is None
+
+
 @pytest.mark.parametrize(("lost", "is_missed"), [(0, False), (1, False), (2, True)])
 def test_notifications_that_nobody_got_miss_the_objective(lost, is_missed):
     stages = {"delivered_at_once": 90, "delivered_by_retry": 9, "dead_letter": lost, "request_expired": 50}
@@ -111,8 +129,10 @@ def test_the_last_week_stands_beside_the_week_before():
         ],
         objectives_daily=[good(day, "answer", 990 if day < DAYS[7] else 995) for day in DAYS],
     )
-    changes = {each.name: each for each in findings.changes(rows, DAYS[0], LAST)}
-    texts = {name: (each.text(each.before), each.text(each.after), each.difference) for name, each in changes.items()}
+    texts = {
+        change.name: (change.text(change.before), change.text(change.after), change.difference)
+        for change in findings.changes(rows, DAYS[0], LAST)
+    }
     assert texts["messages a day"] == ("100", "150", "+50.0 %")
     assert texts["answers within 3 s"] == ("99.00 %", "99.50 %", "+0.50 points")
     assert texts["deliveries within 10 s"] == ("too few to tell", "too few to tell", "")

@@ -58,6 +58,12 @@ DAYS = {
     "a retry": tried(1, 20, hours=range(24)) + tried(2, 2) + happened("queried", 9),
     # The funnel tells of all that retries won: less the second attempts, it told of the third.
     "a third attempt": tried(1, 30, "android") + tried(1, 6) + tried(2, 8) + tried(3, 1),
+    # The funnel tells of all notifications that expired: less those of Android, they told of iOS.
+    "an expired push": [
+        *happened("expired", 3, platform="ios", attempt=1, failure="delivery_expired"),
+        *happened("expired", 20, platform="android", attempt=1, failure="delivery_expired"),
+        *happened("expired", 6, failure="request_expired"),
+    ],
     "anything": happenings.make(300, days=happenings.DAYS[:1]),
 }
 

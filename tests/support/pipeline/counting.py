@@ -67,8 +67,8 @@ def by_column(columns: Iterable[str], key: Key) -> dict[str, Any]:
     if "stage" in row:
         return row | {"kind": kind_of(row["stage"])}
     if "attempt" in row:
-        return row | {"stage": stage_of(row["kind"], row["attempt"])}
-    return row
+        row |= {"stage": stage_of(row["kind"], row["attempt"])}
+    return row | {"has_platform": bool(row["platform"])} if "platform" in row else row
 
 
 WHAT = {"received": "queue_wait", "answered": "answer", "delivered": "delivery"}
@@ -114,18 +114,12 @@ def percentiles(groups: dict[Key, list[Event]], value: Callable[[Event], float])
     return rows
 
 
-def whole_stage(event: Event) -> str:
-    """Return the stage of an event, deliveries at once and by a retry as one."""
-    return "delivered" if event.kind == "delivered" else stage(event)
-
-
 def objectives(events: list[Event]) -> dict[Key, tuple[Any, ...]]:
-    names = {"answered": "answer", "delivered": "delivery", "request_expired": "answer"}
-    limits = {"answer": 3.0, "delivery": 10.0}
-    groups = cells(events, lambda e: (day_of(e), names[whole_stage(e)]) if whole_stage(e) in names else None)
+    limits = {"answered": ("answer", 3.0), "delivered": ("delivery", 10.0)}
+    groups = cells(events, lambda e: (day_of(e), limits[e.kind][0]) if e.kind in limits else None)
     rows = {}
     for key, group in groups.items():
-        late = number(e for e in group if e.latency > limits[key[1]])
+        late = number(e for e in group if e.latency > limits[e.kind][1])
         # Half is rounded up.
         permille = math.floor(1000 * (number(group) - late) / number(group) + 0.5)
         rows[key] = (people(group), permille if not late else min(999, permille))

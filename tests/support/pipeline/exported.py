@@ -24,18 +24,13 @@ def in_lake(spark, settings):
     return Counter(tuple(row) for row in rows.collect())
 
 
-def is_timed(event):
-    is_expired_request = event.kind == "expired" and event.platform is None
-    return event.kind in {"answered", "delivered", "foreign"} or is_expired_request
-
-
 def expected_rows(events):
     return Counter(
         (
             str(day_of(e)),
             str(e.kind),
             int(e.time) if e.kind in {"received", "foreign"} else int(e.time) // 3600 * 3600,
-            round(1000 * e.latency) if is_timed(e) else None,
+            round(1000 * e.latency) if e.kind in {"answered", "delivered", "foreign"} else None,
             e.attempt,
         )
         for e in events

@@ -88,7 +88,7 @@ def _of_message(chance: random.Random, begin: float, trace_id: str, users: int) 
     add(EventKind.RECEIVED, wait, queue_wait=wait / 1000, **common | arrival)
     add(EventKind.OPENED, wait + 1, **common)
     if queue == "dispatch" and trace_id[5] == "0":
-        add(EventKind.EXPIRED, wait + 2 + 600 * int(trace_id[6], 16), **common, failure=Failure.REQUEST_EXPIRED.label)
+        add(EventKind.EXPIRED, wait + 600_000, **common, failure=Failure.REQUEST_EXPIRED.label)
         return made_events
     member = chance.randrange(users)
     if queue == "registration":

@@ -1,4 +1,7 @@
 -- name: lock
+SELECT pg_advisory_xact_lock(hashtextextended('segments', key)) FROM unnest(%(keys)s::bigint[]) AS key
+
+-- name: try_lock
 SELECT key FROM unnest(%(keys)s::bigint[]) AS key WHERE pg_try_advisory_xact_lock(hashtextextended('segments', key))
 
 -- name: kept

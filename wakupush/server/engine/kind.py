@@ -42,6 +42,8 @@ class Context:
     room: int
     #: Whether the pool `rest` handles what is not `express`.
     divides: bool = False
+    #: Whether it may wait for other tasks: nobody waits behind the pool `rest`, nor behind a message alone.
+    is_patient: bool = False
     #: Monotonic seconds before the transaction, from whose beginning on leases last.
     began: float = field(default_factory=time.monotonic)
     #: Of the deliveries that are added.

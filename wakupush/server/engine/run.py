@@ -69,6 +69,7 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
                 now=engine.now(),
                 room=TASK_BYTES,
                 divides=divides,
+                is_patient=is_rest or alone,
             )
             decisions = decide(connection, claim(connection, here), reader, context, limits)
             if decisions.passed_on or decisions.rest:
@@ -122,15 +123,13 @@ def decide(
     """
     kind = reader.kind
     passed_on: list[tuple[Queue, Entry]] = []
-    rest: list[tuple[Queue, Entry]] = []
     if any(isinstance(message.content, Part) for message in messages):
-        whole = segments.put_together(connection, messages, reader, context.room)
-        context = replace(context, room=context.room - whole.loaded_bytes)
-        messages, passed_on = _split(whole.messages)
-        passed_on += [(kind.queue, message.entry) for message in whole.later]
-        # Where nobody waits for them they take turns with other tasks.
-        (rest if context.divides else passed_on).extend((kind.queue, message.entry) for message in whole.busy)
+        assembly = segments.put_together(connection, messages, reader, context.room, waits=context.is_patient)
+        context = replace(context, room=context.room - assembly.loaded_bytes)
+        messages, passed_on = _split(assembly.messages)
+        passed_on += [(kind.queue, message.entry) for message in assembly.postponed_parts + assembly.busy_parts]
     readable = [message for message in messages if isinstance(message.content, Readable)]
+    rest: list[tuple[Queue, Entry]] = []
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)
@@ -217,7 +216,7 @@ def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue
 
 def _log_cut(task: Task, passed_on: Sequence[tuple[Queue, Entry]]) -> None:
     if later := sum(queue is task.queue for queue, _ in passed_on):
-        log.info("task_cut", queue=task.queue.name, messages=task.size, later=later)
+        log.debug("task_cut", queue=task.queue.name, messages=task.size, later=later)
 
 
 def _collisions() -> Retrying:

@@ -1,6 +1,7 @@
 """Putting together messages that came in segments."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,21 +26,23 @@ Payloads = dict[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """What becomes of messages if those in segments are put together."""
+class Assembly:
+    """The messages of a task after their segments are joined."""
 
-    #: With each complete message in the place of its last part.
+    #: A complete message replaces its last part.
     messages: list[Message]
     #: Parts of messages that would be too much to load, all of a message together.
-    later: list[Message]
-    #: Parts of messages that another task is putting together.
-    busy: list[Message]
+    postponed_parts: list[Message]
+    #: Parts of messages that another task is joining.
+    busy_parts: list[Message]
     #: Bytes of the parts that were loaded.
     loaded_bytes: int
 
 
-def put_together(connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int) -> Whole:
-    """Put each complete message into the place of its last part.
+def put_together(
+    connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int, *, waits: bool
+) -> Assembly:
+    """Join the segments of each complete message.
 
     Until the transaction ends, no other one adds parts of the same messages. Others may delete some: a message is only
     complete if the parts that are loaded are.
@@ -48,14 +51,13 @@ def put_together(connection: Connection, messages: Sequence[Message], reader: Re
         messages: claimed ones, some of them parts.
         reader: of the task's queue; its identity seals the parts while they are kept.
         most_bytes: of parts that are loaded; those of the first message are loaded in any case.
+        waits: whether it waits for other tasks that join the same messages. A stranger who sends parts of one message
+            all the time would hold up each task that does.
     """
-    names = message_segments.lock(
-        connection, {message.content.name for message in messages if isinstance(message.content, Part)}
-    )
-    busy = [message for message in messages if isinstance(message.content, Part) and message.content.name not in names]
-    messages = [
-        message for message in messages if not (isinstance(message.content, Part) and message.content.name not in names)
-    ]
+    names = {message.content.name for message in messages if isinstance(message.content, Part)}
+    busy_names = names - message_segments.lock(connection, names, waits=waits)
+    messages, busy_parts = _without(messages, busy_names)
+    names -= busy_names
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     earlier = message_segments.stored(connection, names)
     complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
@@ -66,20 +68,23 @@ def put_together(connection: Connection, messages: Sequence[Message], reader: Re
         if not loaded or loaded_bytes + size <= most_bytes:
             loaded.add(name)
             loaded_bytes += size
-    postponed = complete.keys() - loaded
-    now: list[Message] = []
-    later: list[Message] = []
-    for message in messages:
-        if isinstance(message.content, Part) and message.content.name in postponed:
-            later.append(message)
-        else:
-            now.append(message)
+    messages, postponed_parts = _without(messages, complete.keys() - loaded)
     payloads = message_segments.parts(connection, loaded, reader.identity.at_rest) if loaded else {}
     stored_payloads = {
         name: payloads.get(name, {}) if name in loaded else dict.fromkeys(indexes, b"")
         for name, (indexes, _) in earlier.items()
     }
-    return Whole(joined(now, stored_payloads, reader), later, busy, loaded_bytes)
+    return Assembly(joined(messages, stored_payloads, reader), postponed_parts, busy_parts, loaded_bytes)
+
+
+def _without(messages: Sequence[Message], names: AbstractSet[Name]) -> tuple[list[Message], list[Message]]:
+    """Return the messages that are no parts of these, and those that are."""
+    others: list[Message] = []
+    parts: list[Message] = []
+    for message in messages:
+        is_part = isinstance(message.content, Part) and message.content.name in names
+        (parts if is_part else others).append(message)
+    return others, parts
 
 
 def _complete(parts: Sequence[Part], earlier: Mapping[Name, frozenset[int]]) -> dict[Name, None]:

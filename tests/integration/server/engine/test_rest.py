@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from redis import Redis
 
-from support.served import in_segments, request, work_off_rest
+from support.served import in_segments, request, waiting, work_off_rest
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, REST
 from wakupush.postgres import message_segments
@@ -47,16 +47,19 @@ def test_without_the_pool_all_is_handled_at_once(server, client):
     assert (server.outcomes(client), length(server)) == (["success"], 0)
 
 
-def test_parts_of_a_busy_message_take_turns_there(divided, client, dsn):
+def test_a_busy_part_is_not_lost_beside_a_newcomer(divided, client, dsn):
     sent = messages.register(client, divided.key, messages.registration(client, divided.key))
     first, second, *_ = in_segments(sent, divided, 100, None)
     divided.handle(REGISTRATION, first)
+    newcomer = PrivateKey.generate()
+    other = messages.register(newcomer, divided.key, messages.registration(newcomer, divided.key))
     with psycopg.connect(dsn) as worker:
-        message_segments.lock(worker, set(divided.rows("SELECT signer, entire_message_hash FROM message_segments")))
-        divided.handle(REGISTRATION, second)
+        names = set(divided.rows("SELECT signer, entire_message_hash FROM message_segments"))
+        message_segments.lock(worker, names, waits=True)
+        divided.handle(REGISTRATION, second, other)
     assert length(divided) == 1
-    assert work_off_rest(divided) == [REGISTRATION]
-    assert divided.rows("SELECT count(*) FROM message_segments") == [(2,)]
+    assert waiting(divided, REGISTRATION) == [([second.payload], {})]
+    assert divided.rows("SELECT count(*) FROM ledger") == [(1,)]
 
 
 def test_a_pool_that_is_gone_does_not_count(divided, client, monkeypatch):

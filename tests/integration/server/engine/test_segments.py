@@ -5,13 +5,15 @@ import time
 import psycopg
 import pytest
 
-from support.served import contacts, in_segments, waiting, work_off
+from support.served import SHARD, contacts, in_segments, waiting, work_off
 from wakupush.devnet.demo import messages
+from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.postgres import message_segments
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
+from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import seal_registration
 from wakupush.runtime import metrics
@@ -88,25 +90,46 @@ def test_parts_wait_for_the_same_message_only(server, client, dsn, signed):
     parts = in_segments(sent, server, 100, client if signed else None)
     signer = client.public_key.compressed if signed else b""
     with psycopg.connect(dsn) as stranger:
-        assert message_segments.lock(stranger, {(signer, bytes(32))})
+        assert message_segments.lock(stranger, {(signer, bytes(32))}, waits=True)
         server.handle(REGISTRATION, parts[0])
     assert [index for _, index in kept(server)] == [0]
 
 
-def test_nobody_waits_for_parts_of_a_busy_message(server, client, dsn):
-    """A stranger may send parts of one message all the time, so that some worker always has a part of it."""
+@pytest.fixture
+def busy_part(server, client):
+    """The part of a message that another task is joining, and the name of this message."""
     sent = messages.register(client, server.key, messages.registration(client, server.key))
     first, second, *_ = in_segments(sent, server, 100, None)
     server.handle(REGISTRATION, first)
     [name] = server.rows("SELECT signer, entire_message_hash FROM message_segments")
+    return second, name
+
+
+def test_nobody_waits_for_parts_of_a_busy_message(server, busy_part, dsn):
+    """A stranger may send parts of one message all the time, so that some worker always has a part of it."""
+    part, name = busy_part
     honest = PrivateKey.generate()
     other = messages.register(honest, server.key, messages.registration(honest, server.key))
     with psycopg.connect(dsn) as worker:
-        assert message_segments.lock(worker, {name}) == {name}
-        server.handle(REGISTRATION, second, other)
+        assert message_segments.lock(worker, {name}, waits=False) == {name}
+        server.handle(REGISTRATION, part, other)
+        assert server.outcomes(honest) == ["success"]
         assert server.rows("SELECT count(*) FROM ledger") == [(2,)]
-        assert server.rows("SELECT index FROM message_segments") == [(0,)]
     work_off(server, REGISTRATION)
+    assert sorted(server.rows("SELECT index FROM message_segments")) == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("how", ["alone", "is_rest"])
+def test_who_holds_up_nobody_waits_for_parts(server, busy_part, dsn, how):
+    part, name = busy_part
+    entry = Entry(SHARD, message_hash(SHARD, part), time.time(), part)
+    with psycopg.connect(dsn) as worker:
+        message_segments.lock(worker, {name}, waits=True)
+        future = server.threads.submit(server.run, REGISTRATION, [entry], **{how: True})
+        with pytest.raises(TimeoutError):
+            future.result(timeout=0.3)
+    future.result()
+    assert waiting(server, REGISTRATION) == []
     assert sorted(server.rows("SELECT index FROM message_segments")) == [(0,), (1,)]
 
 
