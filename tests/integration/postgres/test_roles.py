@@ -30,7 +30,7 @@ POOL = {
         "forget_attempts",
         "quarantine",
     },
-    "message_segments": {"lock", "kept", "parts", "forget", "keep", "trim"},
+    "message_segments": {"lock", "try_lock", "kept", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
     "old_code": EVERY,
 }

@@ -24,8 +24,8 @@ GRANT SELECT, UPDATE (symmetric_key), DELETE ON query_topics TO wakupush_schedul
 -- What had a dead token for long is unregistered, and its secrets go.
 GRANT
     SELECT (key_hash, installation_hash, registered, token_died_at),
-    UPDATE (app, token_type, enabled, allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list,
-        access_token_digest, blocked_chat_digests, muted_chat_digests, device_digest,
+    UPDATE (app, server_key, token_type, enabled, allow_from_contacts_only, block_mentions, sealed_device,
+        sealed_allowed_key_list, access_token_digest, blocked_chat_digests, muted_chat_digests, device_digest,
         allowed_mentions_chat_digests, registered, request_digest, token_died_at, suspected_at)
 ON registrations TO wakupush_schedule;
 GRANT SELECT (name) ON schema_migrations TO wakupush_schedule;
