@@ -16,7 +16,7 @@ from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.engine.store import HOLD_SECONDS
-from wakupush.waku.publisher import GIVEN_UP_SECONDS, PUBLISH_SECONDS
+from wakupush.waku.publisher import MOST_PUBLISH_SECONDS, PUBLISH_SECONDS
 
 #: Seconds: a slot of answers, and what it takes to look, to publish and to arrive.
 JUST_BEFORE = 0.2
@@ -185,8 +185,8 @@ def check_true(case: Case) -> Iterator[Violation]:
         history = case.history(envelopes, item)
         for at, report in reports:
             # What a node is being handed cannot be called back. If it is slow, it is handed twice.
-            is_slow = any(fault.part in {"node", MACHINE} for fault in case.faults(at - GIVEN_UP_SECONDS, at))
-            possible = states_at(history, at, (GIVEN_UP_SECONDS if is_slow else PUBLISH_SECONDS) + SLACK)
+            is_slow = any(fault.part in {"node", MACHINE} for fault in case.faults(at - MOST_PUBLISH_SECONDS, at))
+            possible = states_at(history, at, (MOST_PUBLISH_SECONDS if is_slow else PUBLISH_SECONDS) + SLACK)
             if report == SUCCESS and possible and possible <= UNREACHED:
                 ended = max(event.at for event in history if event.at <= at)
                 parts = {fault.part for fault in case.faults(history[0].at, at)}

@@ -1,6 +1,6 @@
 """Which processes of the server run, and what fails in them: each writes a field of a hash every few seconds.
 
-Times are those of Redis: no clocks of two machines are compared.
+Times are those of Redis. A process also says how far its own clock is off that of Redis.
 """
 
 import json

@@ -36,18 +36,18 @@ def test_a_real_run(stack, spark, make_settings):
     contents = [messages.registration(key, server) for key in keys]
     with WakuNode(stack.node_url) as node, stack.connect() as connection:
 
-        def happened(kind):
+        def count_of(kind):
             row = connection.execute("SELECT count(*) FROM delivery_history WHERE kind = %s", [kind]).fetchone()
             connection.commit()
             return row[0]
 
         for key, content in zip(keys, contents, strict=True):
             node.publish(SHARDS[0], messages.register(key, server, content))
-        wait_until(lambda: happened("registered") == CLIENTS, timeout=300, what="all are registered")
+        wait_until(lambda: count_of("registered") == CLIENTS, timeout=300, what="all are registered")
         for key, content in zip(keys, contents, strict=True):
             item = messages.notification(key.public_key.key_hash, content)
             node.publish(SHARDS[0], messages.request(key, server, [item]))
-        wait_until(lambda: happened("delivered") == CLIENTS, timeout=300, what="all is delivered")
+        wait_until(lambda: count_of("delivered") == CLIENTS, timeout=300, what="all is delivered")
         settings = make_settings(stack.dsn_of("pipeline", "export"), smallest_cell=2)
         export.run(spark, settings, lambda *_: None)
         counted = dict(connection.execute("SELECT kind, count(*) FROM delivery_history GROUP BY kind").fetchall())

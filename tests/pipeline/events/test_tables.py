@@ -12,7 +12,7 @@ from wakupush.pipeline.events.tables import TABLES, anonymous
 K = 5
 
 
-def happened(kind, users, hours=(0,), **values):
+def events_of(kind, users, hours=(0,), **values):
     """Return an event of each user in each hour."""
     return [
         Event(
@@ -31,9 +31,9 @@ def happened(kind, users, hours=(0,), **values):
     ]
 
 
-def tried(attempt, users, platform="ios", **values):
+def attempts_of(attempt, users, platform="ios", **values):
     of_attempt = {"attempt": attempt, "platform": platform} | values
-    return happened("attempt", users, **of_attempt) + happened("delivered", users, **of_attempt)
+    return events_of("attempt", users, **of_attempt) + events_of("delivered", users, **of_attempt)
 
 
 def tables(events):
@@ -55,14 +55,14 @@ def tables(events):
 #: Days that have a little of something.
 DAYS = {
     # The hours tell of all deliveries: less those at once, they told of those by a retry.
-    "a retry": tried(1, 20, hours=range(24)) + tried(2, 2) + happened("queried", 9),
+    "a retry": attempts_of(1, 20, hours=range(24)) + attempts_of(2, 2) + events_of("queried", 9),
     # The funnel tells of all that retries won: less the second attempts, it told of the third.
-    "a third attempt": tried(1, 30, "android") + tried(1, 6) + tried(2, 8) + tried(3, 1),
+    "a third attempt": attempts_of(1, 30, "android") + attempts_of(1, 6) + attempts_of(2, 8) + attempts_of(3, 1),
     # The funnel tells of all notifications that expired: less those of Android, they told of iOS.
     "an expired push": [
-        *happened("expired", 3, platform="ios", attempt=1, failure="delivery_expired"),
-        *happened("expired", 20, platform="android", attempt=1, failure="delivery_expired"),
-        *happened("expired", 6, failure="request_expired"),
+        *events_of("expired", 3, platform="ios", attempt=1, failure="delivery_expired"),
+        *events_of("expired", 20, platform="android", attempt=1, failure="delivery_expired"),
+        *events_of("expired", 6, failure="request_expired"),
     ],
     "anything": happenings.make(300, days=happenings.DAYS[:1]),
 }
@@ -77,7 +77,7 @@ def test_no_subtraction_tells_of_too_few(events):
 
 
 def test_the_total_tells_nothing_that_is_hidden():
-    events = happened("token_died", 3) + happened("queried", 9, hours=range(24)) + happened("opened", 50)
+    events = events_of("token_died", 3) + events_of("queried", 9, hours=range(24)) + events_of("opened", 50)
     rows, _ = tables(events)
     report = WrittenReport(
         first=FIRST,
