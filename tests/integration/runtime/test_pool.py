@@ -2,7 +2,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -46,6 +46,16 @@ def test_dead_connection_is_replaced_before_use(dsn):
             assert connection.info.backend_pid != first
     finally:
         pool.close()
+
+
+def test_connections_that_a_restart_ended_keep_nobody_waiting_in_turn(own_postgres):
+    with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=2.5, pool_size=4))) as pool:
+        with ExitStack() as stack:
+            ended = {stack.enter_context(pool.connection()).info.backend_pid for _ in range(4)}
+        own_postgres.stop()
+        own_postgres.start()
+        with pool.connection() as connection:
+            assert connection.info.backend_pid not in ended
 
 
 def test_a_vanished_host_is_noticed_during_a_query(dsn):

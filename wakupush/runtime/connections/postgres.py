@@ -1,11 +1,12 @@
 """Connections to a Postgres that takes writes, and pools of them."""
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from psycopg import Connection, OperationalError, ProgrammingError
+from psycopg import Connection, Error, OperationalError, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool
 
@@ -63,19 +64,45 @@ def reason(error: OperationalError) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
-def _check(connection: Connection) -> None:
-    """Check a connection that is taken out of the pool, with a round trip only if Postgres has sent something since.
-
-    Postgres sends something to an idle connection only when it ends it. That it takes no writes, it reports before.
+def _refuse_read_only(connection: Connection) -> None:
+    """Close a connection whose Postgres takes no writes, as it has reported.
 
     Raises:
-        OperationalError: the connection is closed.
+        OperationalError: it takes none.
     """
-    if has_input(connection.fileno()):
-        ConnectionPool.check_connection(connection)
     if "on" in map(connection.info.parameter_status, _READ_ONLY):
         connection.close()
         raise OperationalError("this Postgres takes no writes")
+
+
+class _Pool(ConnectionPool):
+    """A pool that hands out no connection which Postgres has ended meanwhile.
+
+    The parameter ``check`` does that too, but it pauses after each such connection, for 1, 2, 4 and more seconds:
+    a restart of Postgres that takes one second would stop a worker for fifteen.
+    """
+
+    def getconn(self, timeout: float | None = None) -> Connection:
+        """Obtain a connection, with a round trip only if Postgres has sent something to it since it was returned.
+
+        Postgres sends something to an idle connection only when it ends it, or takes no more writes.
+
+        Args:
+            timeout: seconds; by default those of the pool.
+
+        Raises:
+            PoolTimeout: there was no connection in time.
+        """
+        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        while True:
+            connection = super().getconn(deadline - time.monotonic())
+            with suppress(Error):
+                if has_input(connection.fileno()):
+                    self.check_connection(connection)
+                _refuse_read_only(connection)
+                return connection
+            # It is closed: the pool connects anew.
+            self.putconn(connection)
 
 
 def parameters(settings: PostgresSettings) -> dict[str, Any]:
@@ -146,6 +173,7 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | N
 
     def configure(connection: Connection) -> None:
         try:
+            _refuse_read_only(connection)
             with autocommit(connection):
                 set_timeouts(connection, settings)
                 if look is not None:
@@ -154,13 +182,12 @@ def open_pool(settings: PostgresSettings, look: Callable[[Connection], None] | N
             connection.close()  # the pool forgets it
             raise
 
-    return ConnectionPool(
+    return _Pool(
         dsn,
         min_size=1,
         max_size=settings.pool_size,
         timeout=settings.timeout,
         reconnect_timeout=RECONNECT_SECONDS,
-        check=_check,
         configure=configure,
         kwargs={
             "application_name": "wakupush",
