@@ -1,4 +1,7 @@
-"""`wakupush exporter`: exports queue depths, for Prometheus and for an autoscaler of the pools. It needs no key."""
+"""`wakupush exporter`: exports queue depths, for Prometheus and for an autoscaler of the pools. It needs no key.
+
+It also says how full Redis and Postgres are: no other exporter has to know their addresses and passwords.
+"""
 
 import time
 from collections.abc import Callable, Iterable
@@ -11,7 +14,9 @@ from prometheus_client.registry import Collector
 from redis import RedisError
 
 from wakupush.model.roles import STATEMENT_SECONDS, Role
+from wakupush.model.use import Use
 from wakupush.postgres.backlog import count_deliveries, export_backlog, pipeline_runs
+from wakupush.postgres.limits import use as use_of_postgres
 from wakupush.postgres.maintenance import EVENTS
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis import backlog, presence
@@ -77,6 +82,7 @@ class BacklogCollector(Collector):
             metrics.QUEUE_AGE.labels(name).set(0 if queue.oldest is None else max(0.0, now - queue.oldest))
             metrics.TASKS_IN_FLIGHT.labels(name).set(queue.tasks_in_flight)
             metrics.MESSAGES_IN_FLIGHT.labels(name).set(queue.messages_in_flight)
+        _show_use("redis", backlog.use(self._redis))
         offsets: dict[str, float] = {}
         for process in presence.read(self._redis):
             if not process.is_gone:
@@ -96,6 +102,8 @@ class BacklogCollector(Collector):
             backlogs = count_deliveries(connection, self._app_platforms)
             export = export_backlog(connection)
             runs = pipeline_runs(connection)
+            use = use_of_postgres(connection)
+        _show_use("postgres", use)
         if export is not None:
             metrics.EXPORT_LAG_SECONDS.labels(EVENTS).set(export.seconds)
             metrics.EXPORT_LAG_ROWS.labels(EVENTS).set(export.rows)
@@ -108,6 +116,16 @@ class BacklogCollector(Collector):
             metrics.DELIVERIES_DUE.labels(*labels).set(deliveries.due)
             metrics.DELIVERIES_DUE_AGE.labels(*labels).set(deliveries.due_age)
             metrics.DELIVERIES_POSTING.labels(*labels).set(deliveries.posting)
+
+
+def _show_use(source: str, use: Use) -> None:
+    metrics.DATA_BYTES.labels(source).set(use.bytes)
+    metrics.CONNECTIONS.labels(source).set(use.connections)
+    # A Redis without a limit takes what its machine has.
+    if use.most_bytes:
+        metrics.DATA_LIMIT_BYTES.labels(source).set(use.most_bytes)
+    if use.most_connections:
+        metrics.CONNECTIONS_LIMIT.labels(source).set(use.most_connections)
 
 
 def _answers(source: str, look: Callable[[], None]) -> bool:

@@ -440,6 +440,30 @@ QUEUES = Dashboard(
                     (("max by (command) (wakupush_clock_offset_seconds{$n})", "{{command}}"),),
                     "How far the clock of a process is off that of Redis. Above 5 s: use NTP.",
                 ),
+                Panel(
+                    "Memory of Redis",
+                    "bytes",
+                    (
+                        ('max(wakupush_data_bytes{source="redis", $n})', "in use"),
+                        ('max(wakupush_data_limit_bytes{source="redis", $n})', "limit"),
+                    ),
+                    "At its limit it takes no more messages. Without a limit there is one line.",
+                ),
+                Panel(
+                    "Connections to Redis and Postgres",
+                    "short",
+                    (
+                        ("max by (source) (wakupush_connections{$n})", "{{source}}"),
+                        ("max by (source) (wakupush_connections_limit{$n})", "{{source}}: limit"),
+                    ),
+                    "To all databases of Postgres; the limit is that of logins that are no superusers.",
+                ),
+                Panel(
+                    "Size of the database",
+                    "bytes",
+                    (('max(wakupush_data_bytes{source="postgres", $n})', "on disk"),),
+                    "With its indexes. It grows with users and with the days for which events are kept.",
+                ),
             ),
         ),
     ),

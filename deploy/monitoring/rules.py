@@ -284,6 +284,24 @@ ALERTS = (
         "The clock of a `wakupush {{ $labels.command }}` is {{ $value | humanizeDuration }} off that of Redis:"
         " requests may expire unread.",
     ),
+    Alert(
+        "WakupushRedisFilling",
+        'max by (namespace) (wakupush_data_bytes{source="redis"})'
+        ' > 0.85 * max by (namespace) (wakupush_data_limit_bytes{source="redis"})',
+        "5m",
+        CRITICAL,
+        "Redis uses {{ $value | humanize1024 }}B, more than 85 % of what it may: when it is full, new messages are"
+        " dropped.",
+    ),
+    Alert(
+        "WakupushFewConnectionsLeft",
+        "max by (namespace, source) (wakupush_connections)"
+        " > 0.9 * max by (namespace, source) (wakupush_connections_limit)",
+        "5m",
+        WARNING,
+        "{{ $value }} connections to {{ $labels.source }} are open, more than 90 % of those that it allows.",
+        command="wakupush doctor",
+    ),
     *(
         Alert(
             "WakupushProcessMissing",

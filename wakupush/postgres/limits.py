@@ -1,7 +1,8 @@
-"""What Postgres allows a login, and how long."""
+"""What Postgres allows a login, for how long, and how much of it is used."""
 
 from psycopg import Connection
 
+from wakupush.model.use import Use
 from wakupush.postgres.named_sql import load
 
 _SQL = load("limits")
@@ -11,6 +12,16 @@ def connections(connection: Connection) -> int:
     """Return how many connections it allows in all to logins without a right to reserved ones."""
     row = connection.execute(_SQL["connections"]).fetchone()
     return int(row[0]) if row else 0
+
+
+def use(connection: Connection) -> Use:
+    """Return how full Postgres is: the connections to all databases, and the disk that this one takes.
+
+    No table is read, and every login may ask.
+    """
+    row = connection.execute(_SQL["use"]).fetchone()
+    count, size = row or (0, 0)
+    return Use(bytes=size, most_bytes=0, connections=count, most_connections=connections(connection))
 
 
 def absent_timeouts(connection: Connection) -> list[str]:

@@ -15,6 +15,7 @@ from redis import Redis
 
 from wakupush.model.entries import Entry
 from wakupush.model.queues import POOLS
+from wakupush.model.use import Use
 from wakupush.redis.sending import encoded_bytes
 
 #: Tasks of a queue, and bytes of them, that one look reads at most, but both ends always. Up to this the figures are
@@ -132,6 +133,21 @@ def default_limit(redis: Redis) -> int:
     """
     most = cast("dict[str, int]", redis.info("memory")).get("maxmemory", 0)
     return most // _LIMIT_SHARE or _LIMIT_BYTES
+
+
+def use(redis: Redis) -> Use:
+    """Return how full Redis is.
+
+    Raises:
+        RedisError: it does not answer.
+    """
+    memory, clients = (cast("dict[str, int]", redis.info(section)) for section in ("memory", "clients"))
+    return Use(
+        bytes=memory["used_memory"],
+        most_bytes=memory.get("maxmemory", 0),
+        connections=clients["connected_clients"],
+        most_connections=clients.get("maxclients", 0),
+    )
 
 
 def fitting(

@@ -103,7 +103,9 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         _QUEUES | _WATCHED | _NODES | {_BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),
-    RedisUser.EXPORTER: Rights(_CONNECT | _BACKLOG | {"hgetall", "time"}, _QUEUES | _IN_FLIGHT | {presence.KEY}),
+    RedisUser.EXPORTER: Rights(
+        _CONNECT | _BACKLOG | {"hgetall", "time", "info"}, _QUEUES | _IN_FLIGHT | {presence.KEY}
+    ),
     RedisUser.OPERATOR: Rights(
         _CONNECT
         | _SCRIPT

@@ -291,6 +291,14 @@ CLOCK_OFFSET: Final = Gauge(
     "How far the clock of a process is off that of Redis, at most, by command.",
     ["command"],
 )
+DATA_BYTES: Final = Gauge("wakupush_data_bytes", "Memory that Redis uses, disk that the database does.", ["source"])
+DATA_LIMIT_BYTES: Final = Gauge("wakupush_data_limit_bytes", "Memory that Redis may use, if limited.", ["source"])
+CONNECTIONS: Final = Gauge(
+    "wakupush_connections", "Open connections to Redis and to Postgres, with all its databases.", ["source"]
+)
+CONNECTIONS_LIMIT: Final = Gauge(
+    "wakupush_connections_limit", "Connections that Redis allows, and Postgres without superusers.", ["source"]
+)
 EXPORTER: Final = (
     EXPORTER_UP,
     QUEUE_TASKS,
@@ -308,4 +316,8 @@ EXPORTER: Final = (
     PIPELINE_RUN_TIME,
     PIPELINE_RUN_SECONDS,
     CLOCK_OFFSET,
+    DATA_BYTES,
+    DATA_LIMIT_BYTES,
+    CONNECTIONS,
+    CONNECTIONS_LIMIT,
 )

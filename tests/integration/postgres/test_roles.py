@@ -76,7 +76,7 @@ USES = {
         "old_code": EVERY,
     },
     Role.RECONCILE: {"reconciliation": {"missing", "watermark", "advance", "place"}, "old_code": EVERY},
-    Role.EXPORTER: {"backlog": EVERY, "old_code": EVERY},
+    Role.EXPORTER: {"backlog": EVERY, "old_code": EVERY, "limits": {"connections", "use"}},
     Role.FEEDBACK: {"deliveries": {"note_feedback", "exists", "takes_feedback"}, "old_code": EVERY},
     Role.OPERATOR: {
         "apps": {"unfinished"},
@@ -89,7 +89,7 @@ USES = {
         "history": EVERY,
         "quarantine": EVERY,
         "roles": EVERY,
-        "limits": EVERY,
+        "limits": {"connections", "absent_timeouts"},
     },
     Role.PIPELINE: {"exporting": EVERY},
     Role.LAKE: {"exporting": {"lock", "note_run"}},

@@ -18,7 +18,7 @@ from wakupush.model.events import Event, EventKind
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, REST
 from wakupush.model.roles import Role
-from wakupush.postgres import events, exporting
+from wakupush.postgres import events, exporting, limits
 from wakupush.postgres.backlog import ExportBacklog, count_deliveries, export_backlog
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
@@ -226,20 +226,36 @@ def test_what_does_not_answer_has_no_figures(connection, dsn, redis_server, app)
     assert whole["wakupush_export_lag_rows", "delivery_events"] == 0
     assert whole["wakupush_pipeline_run_seconds", "report"] == 60.5
     assert begin <= whole["wakupush_pipeline_run_timestamp_seconds", "report"] <= time.time()
-    assert len({name for name, *_ in whole}) == 15
+    assert whole["wakupush_connections", "postgres"] >= 2
+    assert whole["wakupush_connections_limit", "postgres"] == limits.connections(connection)
+    assert whole["wakupush_data_bytes", "postgres"] > 2**20
+    assert 1 <= whole["wakupush_connections", "redis"] < whole["wakupush_connections_limit", "redis"]
+    assert len({name for name, *_ in whole}) == 18
+    ups = [("wakupush_exporter_up", "redis"), ("wakupush_exporter_up", "postgres")]
     nowhere = "127.0.0.1:1"
     no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})
     found = scrape(BacklogCollector(no_redis))
     assert found["wakupush_exporter_up", "redis"] == 0
-    assert {name for name, *_ in found} == {"wakupush_exporter_up"} | {
-        name for name, *_ in whole if re.search("deliveries|export_lag|pipeline", name)
-    }
+    assert {*found} == {*ups} | {one for one in whole if re.search("deliveries|export_lag|pipeline|postgres", str(one))}
     no_postgres = settings.model_copy(update={"postgres": PostgresSettings(dsn=f"postgresql://x@{nowhere}/x")})
     found = scrape(BacklogCollector(no_postgres))
     assert found["wakupush_exporter_up", "postgres"] == 0
-    assert {name for name, *_ in found} == {
-        name for name, *_ in whole if not re.search("deliveries|export_lag|pipeline", name)
+    assert {*found} == {*ups} | {
+        one for one in whole if not re.search("deliveries|export_lag|pipeline|postgres", str(one))
     }
+
+
+def test_the_limit_of_a_redis_that_has_one(dsn, redis_server, redis):
+    settings = Settings(redis=RedisSettings(url=redis_server.url), postgres=PostgresSettings(dsn=dsn))
+    collector = BacklogCollector(settings)
+    assert ("wakupush_data_limit_bytes", "redis") not in scrape(collector)
+    redis.config_set("maxmemory", 2**29)
+    try:
+        found = scrape(collector)
+        assert 0 < found["wakupush_data_bytes", "redis"] < found["wakupush_data_limit_bytes", "redis"] == 2**29
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert ("wakupush_data_limit_bytes", "redis") not in scrape(collector)
 
 
 def test_figures_vanish_when_their_source_does(dsn, redis_server, app):
