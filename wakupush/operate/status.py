@@ -210,6 +210,9 @@ def _of_deliveries(status: Status) -> Iterator[str]:
             name = breaker.app_platform.title
             state = breaker.state.name.lower()
             yield f"the breaker of {name} is {state}: its notifications wait; see `wakupush breaker list`"
+        elif breaker.faults:
+            name, many = breaker.app_platform.title, "post" if breaker.faults == 1 else f"{breaker.faults} posts"
+            yield f"the last {many} for {name} failed on the way: is gorush well? After some more the breaker opens"
     for waiting in status.deliveries:
         if waiting.due_age > MOST_WAIT:
             name = waiting.app_platform.title

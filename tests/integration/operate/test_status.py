@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from support.deciding import IDENTITY
 from wakupush.cli import app
 from wakupush.model.events import Event, EventKind
+from wakupush.model.failures import Route
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.model.roles import Role
@@ -19,9 +20,11 @@ from wakupush.postgres import events, exporting, reconciliation, token_trials
 from wakupush.postgres.reconciliation import Track
 from wakupush.redis import presence, watched
 from wakupush.redis.presence import Presence
+from wakupush.runtime.settings import BreakerSettings
+from wakupush.server.delivery.breaker import Breaker
 
 SHARD = "/waku/2/rs/16/32"
-IOS = AppPlatform("", Platform.IOS)
+IOS, ANDROID = (AppPlatform("", platform) for platform in (Platform.IOS, Platform.ANDROID))
 
 
 @pytest.fixture
@@ -117,6 +120,16 @@ def test_an_open_breaker_is_a_problem(run, redis_server):
     environment = {"WAKUPUSH_REDIS__URL": redis_server.url}
     CliRunner().invoke(app, ["breaker", "open", "android"], env=environment)
     assert "the breaker of android is open" in problems(run)
+
+
+@pytest.mark.usefixtures("well")
+def test_posts_that_fail_are_a_problem_before_the_breaker_opens(run, redis):
+    breaker = Breaker(redis, BreakerSettings(faults=3), probe_seconds=60)
+    for _ in range(2):
+        breaker.note(ANDROID, [Route.BROKEN], probe=False)
+    assert "the last 2 posts for android failed on the way" in problems(run)
+    breaker.note(ANDROID, [Route.WORKS], probe=False)
+    assert run().startswith("all is well")
 
 
 @pytest.mark.usefixtures("well")

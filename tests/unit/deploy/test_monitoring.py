@@ -37,6 +37,7 @@ WORDS = {
         "count",
         "by",
         "rate",
+        "changes",
         "increase",
         "delta",
         "avg_over_time",
