@@ -27,7 +27,7 @@ def of_live(settings: Settings) -> Series:
         metrics.MESSAGES_MALFORMED: product(nodes, shards),
         metrics.CACHE_FULL: product(nodes),
         metrics.SUBSCRIPTIONS: product(nodes),
-        metrics.CANARIES: product(nodes, ("published", "refused")) if len(nodes) > 1 else (),
+        metrics.BEACONS: product(nodes, ("published", "refused")) if len(nodes) > 1 else (),
     }
 
 

@@ -256,6 +256,42 @@ DETAIL = Dashboard(
             ),
         ),
         (
+            "Canary: pushes to devices of our own",
+            (
+                Panel(
+                    "Pushes of the canary",
+                    "short",
+                    (("sum by (outcome) (increase(wakupush_canary_pushes_total{$n}[10m]))", "{{outcome}}"),),
+                    "In 10 minutes: about ten arrive, or the first part of the way that failed is named.",
+                ),
+                Panel(
+                    "Time of the canary, 95th percentile",
+                    "s",
+                    (
+                        (
+                            (
+                                "histogram_quantile(0.95,"
+                                " sum by (part, le) (rate(wakupush_canary_seconds_bucket{$n}[1h])))"
+                            ),
+                            "{{part}}",
+                        ),
+                    ),
+                    "To the answer of a query and of a request; push: from the query to the push.",
+                ),
+                Panel(
+                    "Time since a push of the canary arrived",
+                    "s",
+                    (
+                        (
+                            "time() - max by (node, pubsub_topic) (wakupush_canary_arrived_timestamp_seconds{$n})",
+                            "{{node}} {{pubsub_topic}}",
+                        ),
+                    ),
+                    "By the node that its client uses, and the shard.",
+                ),
+            ),
+        ),
+        (
             "Latencies",
             (
                 Panel(
@@ -699,8 +735,8 @@ NODE = Dashboard(
                     (
                         ("sum by (node, result) (rate(wakupush_publications_total{$n}[5m]))", "{{node}} {{result}}"),
                         (
-                            "sum by (node, result) (rate(wakupush_canaries_total{$n}[5m]))",
-                            "canaries {{node}} {{result}}",
+                            "sum by (node, result) (rate(wakupush_beacons_total{$n}[5m]))",
+                            "beacons {{node}} {{result}}",
                         ),
                     ),
                     "Each answer goes to two nodes; it is enough if one takes it.",
@@ -714,7 +750,7 @@ NODE = Dashboard(
                             "{{node}} {{pubsub_topic}} {{reason}}",
                         ),
                     ),
-                    "1: unreachable, deaf (misses messages that others hear) or mute (no node hears its canaries).",
+                    "1: unreachable, deaf (misses messages that others hear) or mute (no node hears its beacons).",
                 ),
                 Panel(
                     "Relay peers",

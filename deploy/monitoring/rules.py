@@ -76,29 +76,32 @@ SLOW = (("3d", "6h", 1.0),)
 #: Of an objective in 6 hours: below, one bad event would be a large share.
 LEAST_EVENTS = 100
 
-_UNTIL = 'sum by (%%(labels)s) (%%(function)s(wakupush_%s_seconds_bucket{le="%d.0"}[%%(window)s]))'
+_UNTIL = 'sum by (%%(labels)s) (%%(function)s(wakupush_%s_seconds_bucket{le="%d.0"%s}[%%(window)s]))'
 _ANSWERS = "sum by (%(labels)s) (%(function)s(wakupush_answer_seconds_count[%(window)s]))"
-_DELIVERIES = "sum by (%(labels)s) (%(function)s(wakupush_delivery_seconds_count[%(window)s]))"
+#: Nobody uses the devices of the canary.
+_NO_CANARY = ', app!="canary"'
+_DELIVERIES = 'sum by (%(labels)s) (%(function)s(wakupush_delivery_seconds_count{app!="canary"}[%(window)s]))'
 ANSWERS_LATE = Objective(
     "answers_late",
     "namespace",
-    f"({_ANSWERS} - {_UNTIL % ('answer', ANSWER_SECONDS)})",
+    f"({_ANSWERS} - {_UNTIL % ('answer', ANSWER_SECONDS, '')})",
     _ANSWERS,
     BUDGET,
 )
 DELIVERIES_LATE = Objective(
     "deliveries_late",
     "namespace, app, platform",
-    f"({_DELIVERIES} - {_UNTIL % ('delivery', DELIVERY_SECONDS)})",
+    f"({_DELIVERIES} - {_UNTIL % ('delivery', DELIVERY_SECONDS, _NO_CANARY)})",
     _DELIVERIES,
     BUDGET,
 )
 DELIVERIES_LOST = Objective(
     "deliveries_lost",
     "namespace, app, platform",
-    'sum by (%(labels)s) (%(function)s(wakupush_events_total{kind=~"dead_letter|expired", platform!=""}[%(window)s]))',
     "sum by (%(labels)s) (%(function)s("
-    'wakupush_events_total{kind=~"delivered|dead_letter|expired", platform!=""}[%(window)s]))',
+    'wakupush_events_total{kind=~"dead_letter|expired", platform!="", app!="canary"}[%(window)s]))',
+    "sum by (%(labels)s) (%(function)s("
+    'wakupush_events_total{kind=~"delivered|dead_letter|expired", platform!="", app!="canary"}[%(window)s]))',
     BUDGET,
 )
 OBJECTIVES = (ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST)
@@ -155,6 +158,29 @@ ALERTS = (
         DELIVERIES_LOST,
         "{{ $value | humanizePercentage }} of the notifications for " + _APP_PLATFORM + " were given up.",
         "wakupush why --last-hour",
+    ),
+    Alert(
+        "WakupushCanaryLost",
+        "time() - max by (namespace) (wakupush_canary_arrived_timestamp_seconds) > 600",
+        "0m",
+        CRITICAL,
+        "No push of the canary has arrived for {{ $value | humanizeDuration }}: probably none of any user does.",
+    ),
+    Alert(
+        "WakupushCanaryLost",
+        'max by (namespace) (wakupush_breaker_state{app="canary"}) >= 0'
+        " unless on (namespace) max by (namespace) (wakupush_canary_arrived_timestamp_seconds)",
+        "10m",
+        CRITICAL,
+        "Workers have the address of a canary, and Prometheus scrapes no `wakupush canary`.",
+    ),
+    Alert(
+        "WakupushCanaryPathLost",
+        "time() - max by (namespace, node, pubsub_topic) (wakupush_canary_arrived_timestamp_seconds) > 3600",
+        "0m",
+        WARNING,
+        "No push of the canary on the shard {{ $labels.pubsub_topic }} by the node {{ $labels.node }} has arrived for"
+        " {{ $value | humanizeDuration }}.",
     ),
     Alert(
         "WakupushQueueOld",

@@ -1,4 +1,4 @@
-"""What each of several nodes hears: which misses other people's messages, and whose canaries no other node hears.
+"""What each of several nodes hears: which misses other people's messages, and whose beacons no other node hears.
 
 It compares only messages for this server. Other people sent them; our own answers come back from a deaf node, too. The
 number of a node's peers proves nothing, so it is not used. Each shard is judged by itself: a node may have peers on one
@@ -22,9 +22,9 @@ SETTLED_SECONDS: Final = 8.0
 SILENT_SECONDS: Final = 5.0
 #: The most messages to compare in a second.
 COMPARED_PER_SECOND: Final = 20
-#: Messages, or canaries, without which nothing is said about a node.
+#: Messages, or beacons, without which nothing is said about a node.
 LEAST_HEARD: Final = 5
-LEAST_CANARIES: Final = 3
+LEAST_BEACONS: Final = 3
 #: Share of what it should hear, or be heard with, below which a node is deaf or mute. It is less than a half: of two
 #: processes that read the same nodes during an upgrade, each sees half of what one of them hears.
 LEAST_SHARE: Final = 0.2
@@ -32,7 +32,7 @@ LEAST_SHARE: Final = 0.2
 
 @dataclass(slots=True)
 class _Sound:
-    """A message for this server, or a canary."""
+    """A message for this server, or a beacon."""
 
     shard: str
     #: Monotonic seconds of when it was first heard, or published.
@@ -88,18 +88,18 @@ class Hearing:
                 if sound is not None:
                     sound.nodes.add(node)
 
-    def note_canary(self, node: str, shard: str, canary: bytes) -> None:
-        """Note that a canary (its hash, 32 bytes) is about to be published on a node."""
+    def note_beacon(self, node: str, shard: str, beacon: bytes) -> None:
+        """Note that a beacon (its hash, 32 bytes) is about to be published on a node."""
         with self._lock:
-            self._sounds[canary] = _Sound(shard, self.now(), source=node)
+            self._sounds[beacon] = _Sound(shard, self.now(), source=node)
 
-    def forget_canary(self, canary: bytes) -> None:
-        """Forget a canary that its node did not take."""
+    def forget_beacon(self, beacon: bytes) -> None:
+        """Forget a beacon that its node did not take."""
         with self._lock:
-            self._sounds.pop(canary, None)
+            self._sounds.pop(beacon, None)
 
-    def note_canaries_heard(self, node: str, hashes: Iterable[bytes]) -> None:
-        """Note messages that may be canaries (hashes of 32 bytes); others are passed over."""
+    def note_beacons_heard(self, node: str, hashes: Iterable[bytes]) -> None:
+        """Note messages that may be beacons (hashes of 32 bytes); others are passed over."""
         with self._lock:
             for digest in hashes:
                 if (sound := self._sounds.get(digest)) is not None and sound.source:
@@ -151,7 +151,7 @@ def _is_mute(node: str, sounds: Iterable[_Sound], hearing: set[str]) -> bool:
     """Return whether no other node that hears a shard gets the messages that are published on a node."""
     listeners = hearing - {node}
     flags = [not listeners.isdisjoint(sound.nodes) for sound in sounds if sound.source == node]
-    return bool(listeners) and _is_below(flags, LEAST_CANARIES)
+    return bool(listeners) and _is_below(flags, LEAST_BEACONS)
 
 
 def _is_below(flags: list[bool], least: int) -> bool:

@@ -7,7 +7,7 @@ from threading import Event
 import structlog
 
 from wakupush.ingest.enqueue import Enqueuer
-from wakupush.ingest.live.canaries import Canaries
+from wakupush.ingest.live.beacons import Beacons
 from wakupush.model.entries import Entry
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics
@@ -54,7 +54,7 @@ class Poller:
     stop: Event
     cache: Cache
     #: Compares the messages that nodes hear; None if there is only one node.
-    canaries: Canaries | None = None
+    beacons: Beacons | None = None
     #: Monotonic seconds of the last turn of the loop, and of the last read that worked.
     turned_at: float = field(default_factory=time.monotonic)
     last_read: float = float("-inf")
@@ -102,8 +102,8 @@ class Poller:
         self.last_read = time.monotonic()
         now = time.time()
         metrics.LAST_POLL.labels(self.name, self.pubsub_topic).set(now)
-        if self.canaries is not None:
-            self.canaries.hearing.note_read(self.name, self.pubsub_topic)
+        if self.beacons is not None:
+            self.beacons.hearing.note_read(self.name, self.pubsub_topic)
         if batch.malformed:
             metrics.MESSAGES_MALFORMED.labels(self.name, self.pubsub_topic).inc(batch.malformed)
             log.warning("messages_malformed", node=self.name, pubsub_topic=self.pubsub_topic, messages=batch.malformed)
@@ -111,7 +111,7 @@ class Poller:
         if not batch.messages:
             return self.poll_interval
         metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(batch.messages))
-        if self.canaries is None or not all(map(self.canaries.is_canary, batch.messages)):
+        if self.beacons is None or not all(map(self.beacons.is_beacon, batch.messages)):
             metrics.LAST_MESSAGE.labels(self.name, self.pubsub_topic).set(now)
         result = self.enqueuer.enqueue(
             [
@@ -120,9 +120,9 @@ class Poller:
             ]
         )
         self._note_gap(result.dropped, now)
-        if self.canaries is not None:
-            self.canaries.hearing.note_heard(self.name, self.pubsub_topic, result.ours)
-            self.canaries.note_heard(self.name, self.pubsub_topic, batch.messages)
+        if self.beacons is not None:
+            self.beacons.hearing.note_heard(self.name, self.pubsub_topic, result.ours)
+            self.beacons.note_heard(self.name, self.pubsub_topic, batch.messages)
         # A task costs as much as several messages: messages of one interval share a task.
         is_filled = len(batch.messages) >= self.enqueuer.settings.batch_size
         return 0.0 if is_filled or self._is_full else self.poll_interval
@@ -157,8 +157,8 @@ class Poller:
         return pause
 
     def _note_failure(self) -> None:
-        if self.canaries is not None:
-            self.canaries.hearing.note_failure(self.name, self.pubsub_topic)
+        if self.beacons is not None:
+            self.beacons.hearing.note_failure(self.name, self.pubsub_topic)
 
     def _note_full(self, *, is_full: bool) -> None:
         """Count and log that the node may have dropped messages before they were read."""

@@ -8,7 +8,7 @@ from redis import Redis, RedisError
 
 from wakupush.ingest.counters import of_enqueueing, of_live
 from wakupush.ingest.enqueue import Enqueuer
-from wakupush.ingest.live.canaries import Canaries
+from wakupush.ingest.live.beacons import Beacons
 from wakupush.ingest.live.hearing import Hearing
 from wakupush.ingest.live.peers import RelayPeers
 from wakupush.ingest.live.poller import Cache, Poller
@@ -48,23 +48,23 @@ def run(settings: Settings) -> None:
     stop = stop_on_signals()
     counters.begin(of_enqueueing(), of_live(settings))
     urls, shards = settings.waku.nodes, settings.waku.shards
-    canaries = None
+    beacons = None
     if len(urls) > 1:
         publish_on = {name: WakuNode(url, timeout=PUBLISH_SECONDS) for name, url in urls.items()}
-        canaries = Canaries(publish_on, shards, Hearing(tuple(urls), shards), redis, stop)
+        beacons = Beacons(publish_on, shards, Hearing(tuple(urls), shards), redis, stop)
     pollers = []
     for name, url in urls.items():
         cache = Cache(settings.waku.cache_capacity)
         for shard in shards:
             node = WakuNode(url, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
             interval = settings.ingest.poll_interval
-            pollers.append(Poller(name, node, enqueuer, shard, interval, stop, cache, canaries))
+            pollers.append(Poller(name, node, enqueuer, shard, interval, stop, cache, beacons))
     threads = [Thread(target=poller.run, name=f"{poller.name} {poller.pubsub_topic}") for poller in pollers]
     for name, url in urls.items():
         peers = RelayPeers(name, WakuNode(url, timeout=PUBLISH_SECONDS), shards, redis, stop)
         threads.append(Thread(target=peers.run, name=f"{name} peers"))
-    if canaries is not None:
-        threads.append(Thread(target=canaries.run, name="canaries"))
+    if beacons is not None:
+        threads.append(Thread(target=beacons.run, name="beacons"))
     port = None
     if (http_port := settings.port_or(HTTP_PORT)) >= 0:
         health = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))

@@ -47,7 +47,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Try": (devnet.demo, devnet.dev, devnet.replay),
     "Set up": (setup.keygen, setup.public_key, identity.app, setup.migrate, settings.settings, setup.profile, apps.app),
-    "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, pipeline.app),
+    "Run": (ingest.app, workers.worker, workers.beat, workers.feedback, workers.exporter, workers.canary, pipeline.app),
     "Operate": (
         status.status,
         why.why,

@@ -24,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "beat": ("wakupush beat",),
     "feedback": ("wakupush feedback",),
     "exporter": ("wakupush exporter",),
+    "canary": ("WAKUPUSH_CANARY__GORUSH_URL=http://canary:9104 wakupush canary",),
     "ingest live": (f"WAKUPUSH_PUBLIC_KEY={_KEY} wakupush ingest live",),
     "ingest reconcile": ("wakupush ingest reconcile --once --since 2h",),
     "status": ("wakupush status --watch",),

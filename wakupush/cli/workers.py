@@ -1,4 +1,4 @@
-"""The processes behind the queues: ``wakupush worker``, ``beat``, ``exporter`` and ``feedback``."""
+"""The processes behind the queues: ``wakupush worker``, ``beat``, ``exporter``, ``feedback`` and ``canary``."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def exporter() -> None:
     from wakupush.workers import exporter as process
 
     process.run(load(process="exporter"))
+
+
+def canary() -> None:
+    """Register devices of its own, and ask for pushes to them about once a minute: do they arrive?"""
+    from wakupush.canary import canary as process
+
+    process.run(load(process="canary"))
 
 
 def feedback() -> None:

@@ -42,7 +42,7 @@ LAST_POLL: Final = Gauge(
 )
 LAST_MESSAGE: Final = Gauge(
     "wakupush_last_message_timestamp_seconds",
-    "When a shard last had a message other than a canary; before the first, when ingest started.",
+    "When a shard last had a message other than a beacon; before the first, when ingest started.",
     ["node", "pubsub_topic"],
 )
 NODE_FAULT: Final = Gauge(
@@ -55,7 +55,7 @@ RELAY_PEERS: Final = Gauge(
     "Relay peers of a Waku node on a shard; NaN while the node does not say, as a nwaku without --rest-admin.",
     ["node", "pubsub_topic"],
 )
-CANARIES: Final = Counter("wakupush_canaries", "Canaries that a Waku node took or refused.", ["node", "result"])
+BEACONS: Final = Counter("wakupush_beacons", "Beacons that a Waku node took or refused.", ["node", "result"])
 WATCHED_COMPLETE: Final = Gauge(
     "wakupush_watched_complete",
     "1 if the set of watched query topics is complete; only the value of ingest counts.",
@@ -290,6 +290,22 @@ CLOCK_OFFSET: Final = Gauge(
     "wakupush_clock_offset_seconds",
     "How far the clock of a process is off that of Redis, at most, by command.",
     ["command"],
+)
+CANARY_PUSHES: Final = Counter(
+    "wakupush_canary_pushes",
+    "Pushes that the canary asked for, by the first part of the way that failed; `arrived` if none did.",
+    ["node", "pubsub_topic", "outcome"],
+)
+CANARY_SECONDS: Final = Histogram(
+    "wakupush_canary_seconds",
+    "Time to the answer of a query and of a request of the canary, and to its push, from the query on.",
+    ["part"],
+    buckets=(0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0),
+)
+CANARY_ARRIVED: Final = Gauge(
+    "wakupush_canary_arrived_timestamp_seconds",
+    "When a push of the canary last arrived; before the first, when it started.",
+    ["node", "pubsub_topic"],
 )
 DATA_BYTES: Final = Gauge("wakupush_data_bytes", "Memory that Redis uses, disk that the database does.", ["source"])
 DATA_LIMIT_BYTES: Final = Gauge("wakupush_data_limit_bytes", "Memory that Redis may use, if limited.", ["source"])

@@ -46,6 +46,9 @@ FILE_VARIABLE = "WAKUPUSH_CONFIG"
 CLIENT_PREFIX = "WAKUPUSH_CLIENT_"
 #: The field of `Settings` with a table for each app.
 _APPS = "apps"
+#: The app of `wakupush canary`, and the topic of its devices.
+CANARY = "canary"
+CANARY_TOPIC = "wakupush.canary"
 #: The field of `Settings` that no variable has.
 _FILE_ONLY = "profiles"
 
@@ -292,6 +295,21 @@ class AppSettings(Group):
     """URL of its gorush, or a JSON list of several instances; default: `WAKUPUSH_GORUSH__URL`."""
     feedback_secret: FeedbackSecret | None = None
     """The secret that its gorush sends with its feedback; default: `WAKUPUSH_GORUSH__FEEDBACK_SECRET`."""
+
+
+class CanarySettings(Group):
+    """`wakupush canary`, which registers devices of its own and asks for pushes to them."""
+
+    gorush_url: HttpUrl | None = None
+    """URL of `wakupush canary`, for workers: it takes the pushes to its own devices as their gorush would. Without it
+    there is no app `canary`, and the process needs a real device."""
+    nodes: Annotated[tuple[HttpUrl, ...], NoDecode, BeforeValidator(_split)] = ()
+    """URL of the REST API of a node that serves light clients, or a JSON list of several, in turn. Default:
+    `WAKUPUSH_WAKU__URL`."""
+    device_token: SecretStr | None = None
+    """Token of a real device that gets the pushes instead. It gets about one a minute."""
+    apn_topic: Topic | None = None
+    """Bundle id of the real device's app. Without it, the token is Firebase's."""
 
 
 class IngestSettings(Group):
@@ -554,7 +572,8 @@ class Settings(BaseSettings):
     machine."""
     http_port: PortOrNone | None = None
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, -1 opens none. Default: 9100 for `ingest live`, 9101
-    for `ingest reconcile`, 9103 for `exporter`, none for workers and beat; feedback has a separate setting."""
+    for `ingest reconcile`, 9103 for `exporter`, 9104 for `canary`, none for workers and beat; feedback has a separate
+    setting."""
     waku: WakuSettings = WakuSettings()
     redis: RedisSettings = RedisSettings()
     postgres: PostgresSettings = PostgresSettings()
@@ -567,6 +586,7 @@ class Settings(BaseSettings):
     tracing: TracingSettings = TracingSettings()
     delivery: DeliverySettings = DeliverySettings()
     breaker: BreakerSettings = BreakerSettings()
+    canary: CanarySettings = CanarySettings()
     tokens: TokenSettings = TokenSettings()
     feedback: FeedbackSettings = FeedbackSettings()
     limits: LimitSettings = LimitSettings()
@@ -578,7 +598,7 @@ class Settings(BaseSettings):
     @property
     def app_names(self) -> tuple[str, ...]:
         """The names of all apps; one that is empty if the server does not tell apps apart."""
-        return tuple(self.apps) or ("",)
+        return (*(self.apps or ("",)), *([CANARY] if self.canary.gorush_url else []))
 
     def app_of(self, topic: str, *, firebase: bool) -> str | None:
         """Return the name of the app that a device belongs to; None if no app of the settings takes it.
@@ -587,6 +607,8 @@ class Settings(BaseSettings):
             topic: of its registration.
             firebase: whether it is reached through Firebase.
         """
+        if self.canary.gorush_url and topic == CANARY_TOPIC:
+            return CANARY
         if not self.apps:
             return ""
         return self._app_by_topic.get(topic, self._firebase_app if firebase else None)
@@ -614,6 +636,8 @@ class Settings(BaseSettings):
             name: {"url": app.gorush_urls, "dialect": app.profile, "feedback_secret": app.feedback_secret}
             for name, app in self.apps.items()
         }
+        if self.canary.gorush_url:
+            own[CANARY] = {"url": (self.canary.gorush_url,)}
         return {
             name: self.gorush.model_copy(update={field: value for field, value in values.items() if value})
             for name, values in own.items()
@@ -635,6 +659,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _each_device_has_one_app(self) -> Self:
+        if CANARY in self.apps and self.canary.gorush_url:
+            raise PydanticCustomError("apps", "apps: canary is the app of WAKUPUSH_CANARY__GORUSH_URL")
         topics = Counter(topic for app in self.apps.values() for topic in app.topics)
         if shared := [topic for topic, apps in topics.items() if apps > 1]:
             raise PydanticCustomError("apps", "apps: {topic} is in two apps", {"topic": shared[0]})

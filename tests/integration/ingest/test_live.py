@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.ingest import enqueue
 from wakupush.ingest.enqueue import Enqueuer, EnqueueResult
-from wakupush.ingest.live.canaries import Canaries
+from wakupush.ingest.live.beacons import Beacons
 from wakupush.ingest.live.hearing import Hearing
 from wakupush.ingest.live.poller import Cache, Poller
 from wakupush.ingest.routing import Routes
@@ -341,17 +341,17 @@ def test_full_cache_is_read_again_at_once(enqueuer):
     assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"] * 2  # one for each shard
 
 
-def test_own_canaries_do_not_end_a_silence(enqueuer, redis):
+def test_own_beacons_do_not_end_a_silence(enqueuer, redis):
     """They arrive from the server's other nodes, and prove no way to anybody else."""
     shown = metrics.LAST_MESSAGE.labels("quiet", SHARD)
-    canaries = Canaries({}, (SHARD,), Hearing(("quiet",), (SHARD,)), redis, None)
-    read = [[entry(canaries.topic)], [entry(canaries.topic), entry()]]
+    beacons = Beacons({}, (SHARD,), Hearing(("quiet",), (SHARD,)), redis, None)
+    read = [[entry(beacons.topic)], [entry(beacons.topic), entry()]]
 
     class Node:
         def read(self, _):
             return RelayRead(tuple(each.message for each in read.pop(0)), 0)
 
-    poller = Poller("quiet", Node(), enqueuer, SHARD, 0.05, None, Cache(1000), canaries)
+    poller = Poller("quiet", Node(), enqueuer, SHARD, 0.05, None, Cache(1000), beacons)
     shown.set(1)
     poller._turn()
     assert shown._value.get() == 1

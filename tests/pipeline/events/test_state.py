@@ -5,9 +5,11 @@ import random
 import pytest
 
 from support.pipeline import happenings
-from support.pipeline.happenings import DAYS, FIRST, LAST, kept_from
+from support.pipeline.happenings import DAYS, FIRST, LAST, kept_from, pseudonym, seconds
+from wakupush.model.events import Event, EventKind
 from wakupush.pipeline.events import export, report, state, tidy
 from wakupush.pipeline.events.lake import Lake
+from wakupush.runtime.settings import CANARY
 
 #: Days of a period of pseudonyms: those of the tests are in two or three.
 PERIOD = 3
@@ -65,6 +67,27 @@ def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, read, seed):
     assert rows == again
     assert rows["registrations_used"]
     assert sum(map(len, rows.values())) > 100
+
+
+def test_messages_of_the_canary_count_nowhere(spark, settings, add, read, connection):
+    add(*DAYS)
+    before, _ = read()
+    canary = {"key_pseudonym": pseudonym("it"), "installation_pseudonym": pseudonym("its device"), "platform": "ios"}
+    made_up, noon = [], seconds(DAYS[0]) + 43_200
+    for trace_id, queue, kind, values in (
+        ("c1", "registration", EventKind.REGISTERED, canary),
+        ("c2", "query", EventKind.QUERIED, {"key_pseudonym": canary["key_pseudonym"]}),
+        ("c3", "dispatch", EventKind.ADMITTED, canary | {"app": CANARY, "push_type": "message"}),
+        ("c3", "dispatch", EventKind.DELIVERED, canary | {"app": CANARY, "push_type": "message", "attempt": 1}),
+    ):
+        common = {"time": noon, "worker": "one:1", "trace_id": trace_id, "queue": queue, "latency": 0.1}
+        made_up += [Event(kind=each, **common) for each in (EventKind.RECEIVED, EventKind.OPENED, EventKind.ANSWERED)]
+        made_up.append(Event(kind=kind, **common | values))
+    happenings.write(connection, made_up)
+    export.run(spark, settings, lambda *_: None)
+    after, days = read()
+    assert days == 1, "the day has new events"
+    assert after == before
 
 
 def test_a_report_that_was_killed_continues(spark, settings, add, read, monkeypatch):

@@ -35,6 +35,8 @@ OWNED_FIELDS = {
     ("postgres", "direct_dsn"),
     ("gorush", "url"),
     ("gorush", "feedback_secret"),
+    ("canary", "device_token"),
+    ("canary", "gorush_url"),
     ("feedback", "http_port"),
     *(("pipeline", name) for name in ("warehouse", "catalog", "keys", "archive", "reports", "report_dsn", "jars")),
 }
@@ -237,6 +239,7 @@ REACHES = {
     "rest": {"redis", "node", "postgres", "gorush"},
     "beat": {"redis", "node", "postgres"},
     "feedback": {"postgres"},
+    "canary": {"node"},
     "exporter": {"redis", "postgres"},
     "flower": {"redis"},
     "migrate": {"postgres"},

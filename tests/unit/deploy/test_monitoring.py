@@ -231,7 +231,8 @@ def test_no_gauge_of_a_pool_is_one_for_each_process():
 
 def test_every_component_can_be_missing():
     values = yaml.safe_load((ROOT / "deploy/helm/wakupush/values.yaml").read_text())
-    assert {*COMPONENTS, "flower"} == values["components"].keys()
+    # Whether a canary is wanted shows in what workers do: WakupushCanaryLost.
+    assert {*COMPONENTS, "flower", "canary"} == values["components"].keys()
     compose = yaml.safe_load((ROOT / "docker/config/prometheus.yml").read_text())
     [job] = [each for each in compose["scrape_configs"] if each["job_name"] == "wakupush"]
     [discovery] = job["dns_sd_configs"]

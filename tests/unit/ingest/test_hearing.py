@@ -31,17 +31,17 @@ class Network:
             if not is_cut and (to is None or node in to):
                 self.hearing.note_heard(node, shard, [digest])
 
-    def canaries(self):
+    def beacons(self):
         for source, shard in itertools.product(self.nodes, self.shards):
             if source in self.down:
                 continue
-            canary = os.urandom(32)
-            self.hearing.note_canary(source, shard, canary)
+            beacon = os.urandom(32)
+            self.hearing.note_beacon(source, shard, beacon)
             for node in self.nodes:
                 is_cut = not self.lonely.isdisjoint({(source, shard), (node, shard)})
                 arrives = node == source or not (source in self.mute or node in self.deaf or is_cut)
                 if arrives and node not in self.down:
-                    self.hearing.note_canaries_heard(node, [canary])
+                    self.hearing.note_beacons_heard(node, [beacon])
 
     def run(self, seconds, *, messages=1):
         """Let time pass, with so many messages a second for the server; return the faults of nodes."""
@@ -58,7 +58,7 @@ class Network:
             for _, shard in itertools.product(range(messages), self.shards):
                 self.message(shard)
             if second % 10 == 0:
-                self.canaries()
+                self.beacons()
             self.clock += 1.0
 
     def faults(self):
@@ -101,13 +101,13 @@ def test_a_node_that_is_down_is_neither_deaf_nor_mute():
 
 
 def test_silence_reveals_no_fault():
-    """That a canary of a is not heard by b may be either's fault."""
+    """That a beacon of a is not heard by b may be either's fault."""
     network = Network("a", "b")
     network.deaf.add("b")
     assert network.run(120, messages=0) == {}
 
 
-def test_three_nodes_need_only_canaries():
+def test_three_nodes_need_only_beacons():
     network = Network(*NODES)
     network.mute.add("b")
     assert network.run(120, messages=0) == {"b": NodeFault.MUTE}
@@ -154,15 +154,15 @@ def test_memory_of_hearing_is_bounded():
     network = Network("a", "b")
     network.run(2 * int(WINDOW_SECONDS), messages=10 * COMPARED_PER_SECOND)
     assert len(network.hearing._sounds) <= (COMPARED_PER_SECOND + 1) * (WINDOW_SECONDS + 1)
-    network.hearing.note_canaries_heard("a", [os.urandom(32) for _ in range(1000)])
+    network.hearing.note_beacons_heard("a", [os.urandom(32) for _ in range(1000)])
     assert len(network.hearing._sounds) <= (COMPARED_PER_SECOND + 1) * (WINDOW_SECONDS + 1)
 
 
-def test_a_canary_that_was_not_taken_says_nothing():
+def test_a_beacon_that_was_not_taken_says_nothing():
     network = Network("a", "b")
     for _ in range(60):
-        canary = os.urandom(32)
-        network.hearing.note_canary("a", SHARD, canary)
-        network.hearing.forget_canary(canary)
+        beacon = os.urandom(32)
+        network.hearing.note_beacon("a", SHARD, beacon)
+        network.hearing.forget_beacon(beacon)
         network.run(1)
     assert network.hearing.faults() == {}

@@ -25,7 +25,7 @@ from wakupush.redis.left_out import NodeFault
 from wakupush.runtime import keyfile
 from wakupush.runtime.connections.postgres import check_dsn, is_pooled, reason
 from wakupush.runtime.connections.redis import open_redis, open_sentinel, primary_name
-from wakupush.runtime.settings import Settings, SettingsError
+from wakupush.runtime.settings import CANARY, Settings, SettingsError
 from wakupush.server.delivery.apps import app_of
 from wakupush.server.engine.identity import KEYS_DIFFER, NoIdentityError, is_published, load_identity, load_public_keys
 from wakupush.waku.errors import NodeError
@@ -234,7 +234,9 @@ _GORUSH_WANTS = {
 
 
 def _gorush(settings: Settings) -> Iterator[Finding]:
-    instances = {name: url for app in settings.app_names for name, url in settings.gorush_of(app).instances.items()}
+    # `wakupush canary` takes its own pushes, and is no gorush.
+    apps = [app for app in settings.app_names if app != CANARY]
+    instances = {name: url for app in apps for name, url in settings.gorush_of(app).instances.items()}
     for name, url in instances.items():
         yield from _instance(f"gorush {name}", url, settings)
 

@@ -5,6 +5,7 @@ The processes, in one table: what a process is. What an operator chooses for it 
   key        whether it holds the private key
   pool       whether it is a pool of workers, which has processes and is scaled if .Values.components has its autoscaling
   feedback   whether it holds the secret that it shares with gorush
+  canary     whether workers post to it what is for its own devices
   reaches    the parts that its network policy lets it reach; the secrets of redis and postgres follow from them
   postgres   which of .Values.secrets connects it to Postgres as its own role
   redis      which of .Values.secrets connects it to Redis as its own user
@@ -62,6 +63,10 @@ exporter:
   reaches: [redis, postgres]
   redis: redisExporter
   postgres: postgresExporter
+canary:
+  args: [canary]
+  canary: true
+  reaches: [node]
 flower:
   reaches: [redis]
   redis: redisFlower

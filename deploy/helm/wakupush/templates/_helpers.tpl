@@ -266,6 +266,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $variables := dict "WAKUPUSH_PUBLIC_KEY" .Values.publicKey "WAKUPUSH_HTTP_PORT" 9100 "WAKUPUSH_FEEDBACK__HTTP_PORT" 9100 -}}
 {{- $_ := set $variables "WAKUPUSH_GORUSH__URL" (ternary (toJson .Values.gorush.urls) (include "wakupush.gorushUrl" .) (not (empty .Values.gorush.urls))) -}}
 {{- $_ := set $variables "WAKUPUSH_WAKU__URL" (include "wakupush.nodeUrls" .) -}}
+{{- if .Values.components.canary.enabled -}}
+{{- $_ := set $variables "WAKUPUSH_CANARY__GORUSH_URL" (printf "http://%s-canary:9100" (include "wakupush.fullname" .)) -}}
+{{- end -}}
 {{- if .Values.previousPublicKeys -}}
 {{- $_ := set $variables "WAKUPUSH_PREVIOUS_PUBLIC_KEYS" (toJson .Values.previousPublicKeys) -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""Canaries: messages that show whether a node's publications arrive at the others."""
+"""Beacons: messages that show whether a node's publications arrive at the others."""
 
 import random
 import time
@@ -23,70 +23,70 @@ from wakupush.waku.node import WakuNode
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds between canaries on a node and shard: a message of 400 bytes, which no Store keeps.
-CANARY_SECONDS: Final = 10.0
+#: Seconds between beacons on a node and shard: a message of 400 bytes, which no Store keeps.
+BEACON_SECONDS: Final = 10.0
 #: Seconds between two judgements of the nodes.
 LOOK_SECONDS: Final = 1.0
-#: Bytes of a canary: those of an ordinary envelope.
-CANARY_BYTES: Final = 300
+#: Bytes of a beacon: those of an ordinary envelope.
+BEACON_BYTES: Final = 300
 
 
 @dataclass(slots=True)
-class Canaries:
-    """Publishes canaries on every node, and writes into Redis which nodes are at fault on which shards."""
+class Beacons:
+    """Publishes beacons on every node, and writes into Redis which nodes are at fault on which shards."""
 
     nodes: Mapping[str, WakuNode]
     shards: tuple[str, ...]
     hearing: Hearing
     redis: Redis
     stop: Event
-    #: The content topic of all canaries of this process; it looks like any user's.
+    #: The content topic of all beacons of this process; it looks like any user's.
     topic: str = field(default_factory=lambda: content_topic(random.randbytes(8).hex()))
     _faults: Mapping[tuple[str, str], NodeFault] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Publish canaries and report faults until `stop` is set."""
+        """Publish beacons and report faults until `stop` is set."""
         due = time.monotonic()
         while not self.stop.wait(LOOK_SECONDS):
             try:
                 if time.monotonic() >= due:
-                    due = time.monotonic() + CANARY_SECONDS
+                    due = time.monotonic() + BEACON_SECONDS
                     self.publish()
                 self.tell()
             except Exception:
                 # An error in our own code: without this, nodes at fault would go on being used.
-                log.exception("canaries_failed")
+                log.exception("beacons_failed")
 
     def publish(self) -> None:
-        """Publish a canary on each node and shard. A canary that a node does not take shows nothing."""
+        """Publish a beacon on each node and shard. A beacon that a node does not take shows nothing."""
         for name, node in self.nodes.items():
             for shard in self.shards:
                 message = WakuMessage(
-                    payload=random.randbytes(CANARY_BYTES),
+                    payload=random.randbytes(BEACON_BYTES),
                     content_topic=self.topic,
                     version=1,
                     timestamp=time.time_ns(),
                     ephemeral=True,
                 )
-                canary = message_hash(shard, message)
-                self.hearing.note_canary(name, shard, canary)
+                beacon = message_hash(shard, message)
+                self.hearing.note_beacon(name, shard, beacon)
                 try:
                     node.publish(shard, message)
                 except NodeError as error:
-                    self.hearing.forget_canary(canary)
-                    metrics.CANARIES.labels(name, "refused").inc()
-                    log.debug("canary_not_taken", node=name, pubsub_topic=shard, error=type(error).__name__)
+                    self.hearing.forget_beacon(beacon)
+                    metrics.BEACONS.labels(name, "refused").inc()
+                    log.debug("beacon_not_taken", node=name, pubsub_topic=shard, error=type(error).__name__)
                 else:
-                    metrics.CANARIES.labels(name, "published").inc()
+                    metrics.BEACONS.labels(name, "published").inc()
 
     def note_heard(self, node: str, shard: str, messages: Iterable[WakuMessage]) -> None:
-        """Note which canaries are among the messages that a node had."""
-        canaries = [message_hash(shard, message) for message in messages if self.is_canary(message)]
-        if canaries:
-            self.hearing.note_canaries_heard(node, canaries)
+        """Note which beacons are among the messages that a node had."""
+        beacons = [message_hash(shard, message) for message in messages if self.is_beacon(message)]
+        if beacons:
+            self.hearing.note_beacons_heard(node, beacons)
 
-    def is_canary(self, message: WakuMessage) -> bool:
-        """Return whether a message is a canary of this process."""
+    def is_beacon(self, message: WakuMessage) -> bool:
+        """Return whether a message is a beacon of this process."""
         return message.content_topic == self.topic
 
     def tell(self) -> None:

@@ -1,0 +1,104 @@
+"""`wakupush canary` beside a whole server: pushes of its own devices, which nobody else gets."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from e2e.stacks import running_stack
+from wakupush.devnet.demo.observer import Observer
+from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.runtime.settings import CANARY, CANARY_TOPIC
+from wakupush.runtime.urls import node_name
+
+#: Two pushes a second, where the command asks for one a minute.
+QUICK = """
+from wakupush.canary import canary
+from wakupush.cli import main
+
+canary.MEAN_SECONDS = 0.5
+canary.ARRIVAL_SECONDS = 10.0
+main()
+"""
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+@pytest.fixture
+def server(port):
+    with running_stack(settings={"WAKUPUSH_CANARY__GORUSH_URL": f"http://127.0.0.1:{port}"}) as stack:
+        yield stack
+
+
+@pytest.fixture
+def canary(server, port):
+    environment = {**os.environ, **server.environment, "WAKUPUSH_HTTP_PORT": str(port)}
+    with subprocess.Popen([sys.executable, "-c", QUICK, "canary"], env=environment) as process:
+        yield process
+        process.kill()
+
+
+def samples(port):
+    """Return the canary's figures; none before it listens."""
+    try:
+        text = httpx2.get(f"http://127.0.0.1:{port}/metrics").raise_for_status().text
+    except httpx2.TransportError:
+        return []
+    families = text_string_to_metric_families(text)
+    return [sample for family in families for sample in family.samples if sample.name.startswith("wakupush_canary")]
+
+
+def pushes(port, outcome):
+    """Return how many pushes ended so, by shard."""
+    return {
+        sample.labels["pubsub_topic"]: sample.value
+        for sample in samples(port)
+        if sample.name == "wakupush_canary_pushes_total" and sample.labels["outcome"] == outcome
+    }
+
+
+@pytest.mark.timeout(600)
+def test_pushes_to_made_up_devices_come_back_until_a_part_fails(server, canary, port):
+    observer = Observer(server.node_url, server.gorush_url)
+    wait_until(lambda: min(pushes(port, "arrived").values(), default=0) >= 2, timeout=120, what="pushes arrive")
+    found = {(one.name, one.labels.get("pubsub_topic") or one.labels["part"]): one for one in samples(port)}
+    for shard in SHARDS:
+        assert found["wakupush_canary_arrived_timestamp_seconds", shard].labels["node"] == node_name(server.node_url)
+    for part in ("query", "request", "push"):
+        assert found["wakupush_canary_seconds_count", part].value >= 2 * len(SHARDS)
+    # The server's gorush gets none of them, and their registrations are marked.
+    assert observer.pushes() == []
+    with server.connect() as connection:
+        [apps] = connection.execute("SELECT array_agg(DISTINCT app) FROM registrations").fetchone()
+        assert apps == [CANARY]
+
+    server.workers["dispatch"].stop()
+    wait_until(lambda: sum(pushes(port, "request").values()) > 0, timeout=120, what="no request is answered")
+    canary.send_signal(signal.SIGTERM)
+    assert canary.wait(90) == 0
+    with server.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM registrations WHERE registered").fetchone() == (0,)
+
+
+@pytest.mark.timeout(600)
+def test_a_real_device_takes_the_place_of_the_made_up_ones(server, port):
+    real = {"WAKUPUSH_CANARY__DEVICE_TOKEN": "a" * 64, "WAKUPUSH_CANARY__APN_TOPIC": "org.example.app"}
+    environment = {**os.environ, **server.environment, "WAKUPUSH_HTTP_PORT": str(port), **real}
+    observer = Observer(server.node_url, server.gorush_url)
+    with subprocess.Popen([sys.executable, "-c", QUICK, "canary"], env=environment) as process:
+        wait_until(lambda: min(pushes(port, "arrived").values(), default=0) >= 1, timeout=120, what="one is accepted")
+        process.terminate()
+        assert process.wait(90) == 0
+    posted = [push.notification for push in observer.pushes()]
+    assert posted
+    assert {tuple(one["tokens"]) for one in posted} == {("a" * 64,)}
+    assert {one["topic"] for one in posted} == {"org.example.app"}
+    assert CANARY_TOPIC not in str(posted)

@@ -1,0 +1,110 @@
+"""What becomes of a canary's push, and what it answers to workers that post."""
+
+import asyncio
+import json
+from email.message import Message
+from http import HTTPStatus
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakupush.canary import canary
+from wakupush.canary.arrivals import Arrivals
+from wakupush.canary.canary import Canary, Outcome, push
+from wakupush.client import Device, NodeError, OwnPush, Result, Status, TokenType
+from wakupush.runtime.http_server import Request
+
+TOKEN = "a" * 64
+
+
+def posted(*tokens, topic="wakupush.canary"):
+    notifications = [{"tokens": [token], "platform": 1} | ({"topic": topic} if topic else {}) for token in tokens]
+    return json.dumps({"notifications": notifications}).encode()
+
+
+def answer(arrivals, body):
+    return arrivals.answer(Request("POST", "/api/push", Message(), lambda most: body[:most]))
+
+
+class Client:
+    """A client whose server answers as it is told."""
+
+    def __init__(self, own, *, status=Status.REGISTERED, arrivals=None):
+        self._own, self._arrivals, self.tries = own, arrivals, 0
+        self.registration = SimpleNamespace(enrolments=[SimpleNamespace(status=status)])
+
+    def try_again(self):
+        self.tries += 1
+
+    async def notify_self(self):
+        if self._own is None:
+            raise NodeError("down")
+        if self._arrivals is not None:
+            await asyncio.to_thread(answer, self._arrivals, posted(TOKEN))
+        return self._own
+
+
+def outcome_of(own, *, arrives=False, is_real=False, **options):
+    async def run():
+        arrivals = Arrivals(asyncio.get_running_loop())
+        client = Client(own, arrivals=arrivals if arrives else None, **options)
+        device = Device(token_type=TokenType.APN, device_token=TOKEN, apn_topic="wakupush.canary")
+        way = Canary(node="a", shard="/waku/2/rs/16/32", client=client, device=device)
+        return await push(way, None if is_real else arrivals)
+
+    return asyncio.run(run())
+
+
+ACCEPTED = OwnPush(query_seconds=0.1, result=Result.ACCEPTED, request_seconds=0.4)
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    monkeypatch.setattr(canary, "ARRIVAL_SECONDS", 0.2)
+
+
+@pytest.mark.parametrize(
+    ("own", "options", "outcome"),
+    [
+        (ACCEPTED, {"arrives": True}, Outcome.ARRIVED),
+        (ACCEPTED, {}, Outcome.POST),
+        (ACCEPTED, {"is_real": True}, Outcome.ARRIVED),
+        (None, {}, Outcome.NODE),
+        (ACCEPTED, {"status": Status.REFUSED}, Outcome.REGISTRATION),
+        (OwnPush(query_seconds=None, result=None, request_seconds=None), {}, Outcome.QUERY),
+        (OwnPush(query_seconds=0.1, result=Result.FAILED, request_seconds=5.0), {}, Outcome.REQUEST),
+        (OwnPush(query_seconds=0.1, result=Result.WRONG_TOKEN, request_seconds=0.4), {}, Outcome.REQUEST),
+    ],
+)
+def test_a_push_that_is_lost_names_the_part(own, options, outcome):
+    assert outcome_of(own, **options) is outcome
+
+
+def test_a_push_that_nobody_waits_for_is_answered_like_any_other():
+    loop = asyncio.new_event_loop()
+    try:
+        reply = answer(Arrivals(loop), posted(TOKEN, "b" * 64))
+        assert reply.status == HTTPStatus.OK
+        # A topic counts too, as gorush counts it.
+        assert json.loads(reply.body) == {"success": "ok", "counts": 4, "logs": []}
+        assert json.loads(answer(Arrivals(loop), posted(TOKEN, topic="")).body)["counts"] == 1
+    finally:
+        loop.close()
+
+
+@given(
+    st.binary(max_size=50)
+    | st.recursive(
+        st.none() | st.integers() | st.text(max_size=5) | st.sampled_from(["notifications", "tokens"]),
+        lambda values: st.lists(values) | st.dictionaries(st.sampled_from(["notifications", "tokens", "x"]), values),
+        max_leaves=10,
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_garbage_is_answered_and_breaks_nothing(body):
+    loop = asyncio.new_event_loop()
+    try:
+        assert answer(Arrivals(loop), body).status in {HTTPStatus.OK, HTTPStatus.BAD_REQUEST}
+    finally:
+        loop.close()

@@ -1,0 +1,1 @@
+"""`wakupush canary`: a client of the server, whose pushes show that all of them arrive."""
