@@ -45,6 +45,8 @@ read_only = True
 enable_events = False
 Inspector.inspect_methods = ()
 EventReceiver.wakeup_workers = lambda *_, **__: None
+#: The shape of an outage: whom it hits and why, before anything about single tasks. A click on a column sorts by it.
+tasks_columns = "args,exception,state,retries,received,worker,uuid"
 #: What it keeps in memory, at most, and nothing on disk.
 max_tasks = 10_000
 max_workers = 200

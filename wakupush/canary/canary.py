@@ -166,11 +166,16 @@ async def _push_until(stop: asyncio.Event, settings: Settings, server: PublicKey
                 log.warning("canary_lost", node=canary.node, pubsub_topic=canary.shard, part=outcome.value)
         for canary in canaries:
             canary.client.disable_receiving()
+            canary.client.try_again()
         await _settle(canaries)
 
 
 async def _settle(canaries: Sequence[Canary]) -> None:
-    await asyncio.gather(*(canary.client.wait_until_settled(SETTLE_SECONDS) for canary in canaries))
+    """Wait until the server has answered all registrations, or has had its time; its rows then stay."""
+    settled = await asyncio.gather(*(canary.client.wait_until_settled(SETTLE_SECONDS) for canary in canaries))
+    for canary, is_settled in zip(canaries, settled, strict=True):
+        if not is_settled:
+            log.warning("canary_not_settled", node=canary.node, pubsub_topic=canary.shard)
 
 
 def run(settings: Settings) -> None:

@@ -109,7 +109,7 @@ class Due:
     """A delivery whose next attempt is to be enqueued."""
 
     delivery_key: bytes
-    platform: Platform
+    app_platform: AppPlatform
     #: Attempts that were begun so far.
     begun: int
     #: Why the last one failed.
@@ -135,16 +135,16 @@ class Settlement:
     proven: bool = False
 
 
-def attempt_argument(attempt: int, most: int, count: int, platform: Platform, failure: Failure | None) -> str:
+def attempt_argument(attempt: int, most: int, count: int, app_platform: AppPlatform, failure: Failure | None) -> str:
     """Return the text that is shown as the argument of an attempt's task; it holds no secret.
 
     Args:
         most: attempts of a delivery.
-        platform: of all of them.
+        app_platform: of all of them.
         failure: of the previous attempt; None if that was deferred.
     """
     why = f", after {failure.label}" if failure else ", after waiting" if attempt > 1 else ""
-    return f"(attempt {attempt} of {most}, {count} {platform.label}{why})"
+    return f"(attempt {attempt} of {most}, {count} {app_platform.title}{why})"
 
 
 @dataclass(frozen=True, slots=True)

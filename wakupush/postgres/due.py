@@ -43,7 +43,7 @@ def claim(connection: Connection, app_platform: AppPlatform, *, limit: int, seco
     return [
         Due(
             delivery_key=delivery_key,
-            platform=app_platform.platform,
+            app_platform=app_platform,
             begun=attempt,
             failure=BY_LABEL.get(failure),
             task_id=task_id,

@@ -88,7 +88,7 @@ def _enqueue(beat: Beat, together: list[Due]) -> None:
         task_id=first.task_id,
         retries=first.begun,
         headers={"messages": len(together), "seen": beat.now()},
-        argsrepr=attempt_argument(first.begun + 1, most, len(together), first.platform, first.failure),
+        argsrepr=attempt_argument(first.begun + 1, most, len(together), first.app_platform, first.failure),
         kwargsrepr="",
     )
 

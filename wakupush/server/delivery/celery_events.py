@@ -53,7 +53,7 @@ class TaskEvents:
         self._rests_until = 0.0
 
     def _beginning(self, delivery: Delivery) -> list[TaskEvent]:
-        args = attempt_argument(delivery.attempt, self._most, 1, delivery.platform, delivery.failure)
+        args = attempt_argument(delivery.attempt, self._most, 1, delivery.app_platform, delivery.failure)
         fields = {"name": DELIVER, "args": args, "kwargs": "", "retries": delivery.attempt - 1, "eta": None}
         return [("task-received", {"uuid": delivery.task_id, **fields}), _started(delivery)]
 
