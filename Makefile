@@ -6,7 +6,7 @@ RUN := $(VENV)/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java monitoring golden tables demo docs docs-version test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check package chart release-notes check-workflows attack lock audit sbom images setup-images proto clean setup-pgbouncer
+.PHONY: age year cluster help setup setup-faketime setup-node setup-promtool setup-deploy setup-java setup-android monitoring golden tables demo docs docs-version test test-long chaos check unit fuzz bench bench-against bench-pipeline release-check package chart release-notes check-workflows attack lock audit sbom images setup-images proto clean setup-pgbouncer
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 16
@@ -34,6 +34,14 @@ setup-java:
 	@if ! command -v java && command -v apt-get && test "$$(id -u)" = 0; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends openjdk-17-jre-headless; \
 	fi >/dev/null || true
+
+# Only tests/e2e/one_server/test_android.py uses Maven, without the network. This loads what it needs by running it once: 110 MB,
+# so `make test` does without, and pytest skips the test.
+setup-android: setup-java
+	@if ! command -v mvn && command -v apt-get && test "$$(id -u)" = 0; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends maven; \
+	fi >/dev/null
+	mvn --quiet --batch-mode -f examples/android -Doutput=$(CURDIR)/.tools/android test
 
 # Only tests/integration/runtime/test_pooler.py uses it: if it is missing here, pytest skips that.
 setup-pgbouncer:
