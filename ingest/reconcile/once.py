@@ -65,7 +65,7 @@ def _walk(walker: Walker, shard: str, since: float | None, progress: Progress, w
         least = max(least, since)
     course = Course(walker, shard, least)
     while course.at < now:
-        course.step(now)
+        course.step(least, now)
         progress.update(bar, summary=_summary(course.tally))
     if since is None:
         walker.settle(shard, now, course.tally.oldest_missing)

@@ -44,15 +44,18 @@ class Course:
         """Begin with a slice as long as it may be."""
         self.seconds = self.walker.slice_seconds
 
-    def step(self, end: float) -> None:
+    def step(self, least: float, end: float) -> None:
         """Walk the next slice.
 
         Args:
+            least: what is older is left out, because the ledger may have forgotten it: a course can be slower than the
+                clock. In seconds since the epoch.
             end: of the course, in seconds since the epoch.
 
         Raises:
             Exception: see `Walker.walk`; the slice is walked again the next time.
         """
+        self.at = max(self.at, least)
         until = min(self.at + self.seconds, end)
         is_short = until - self.at <= LEAST_SECONDS
         try:
@@ -116,17 +119,18 @@ class Thorough:
     def turn(self, shard: str) -> bool:
         """Walk a slice of a due walk; return False if none is due."""
         now = time.time()
+        least = now - self.walker.kind.window
         # The recent walks look at newer messages.
         end = now if self.is_alone else now - self.settings.overlap
         progress = self._progress[shard]
         if course := self._to_catch_up(shard, progress, now):
-            course.step(end)
+            course.step(least, end)
             self.walker.settle(shard, course.at, course.tally.oldest_missing)
             if course.at >= end:
                 progress.catch_up = None
             return True
         if course := self._to_walk(shard, progress, now):
-            course.step(end)
+            course.step(least, end)
             self._place(shard, course.at)
             if course.at >= end:
                 progress.whole = None

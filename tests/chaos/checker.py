@@ -19,7 +19,7 @@ from wakupush.server.engine.store import HOLD_SECONDS
 from wakupush.waku.publisher import MOST_PUBLISH_SECONDS, PUBLISH_SECONDS
 
 #: Seconds: a slot of answers, and what it takes to look, to publish and to arrive.
-JUST_BEFORE = 0.2
+JUST_BEFORE = 1.0
 
 
 class Kind(StrEnum):

@@ -76,6 +76,24 @@ def test_thorough_walk_survives_restarts(whole):
     assert turn(Thorough(walker=thorough_.walker, shards=(SHARD,), settings=thorough_.settings))  # and a third anew
 
 
+@pytest.mark.parametrize("behind", [True, False])
+def test_what_the_ledger_may_have_forgotten_is_left_out(bench, whole, monkeypatch, behind):
+    """A walk that was slower than the clock, or suspended for days, handled old messages again."""
+    thorough_, own = whole
+    if not behind:
+        own.walker.settle(SHARD, ago(1), None)
+    old, late = bench.send(ago=WINDOW - 400), bench.send(ago=1000)
+    assert turn(thorough_)
+    progress = thorough_._progress[SHARD]
+    assert (progress.catch_up is not None) == behind
+    now = time.time
+    monkeypatch.setattr(thorough.time, "time", lambda: now() + 3000)
+    while turn(thorough_):
+        pass
+    assert bench.claimed_hashes() == hashes(late)
+    assert not hashes(old) & bench.claimed_hashes()
+
+
 def test_long_stretches_are_split(bench, whole, monkeypatch):
     """It failed each time, and what came after it was never reached."""
     thorough_, own = whole
