@@ -279,15 +279,18 @@ DETAIL = Dashboard(
                     "To the answer of a query and of a request; push: from the query to the push.",
                 ),
                 Panel(
-                    "Time since a push of the canary arrived",
-                    "s",
+                    "Pushes of the canary that arrived, by way",
+                    "short",
                     (
                         (
-                            "time() - max by (node, pubsub_topic) (wakupush_canary_arrived_timestamp_seconds{$n})",
+                            (
+                                "sum by (node, pubsub_topic)"
+                                ' (increase(wakupush_canary_pushes_total{$n, outcome="arrived"}[1h]))'
+                            ),
                             "{{node}} {{pubsub_topic}}",
                         ),
                     ),
-                    "By the node that its client uses, and the shard.",
+                    "In an hour: about 60 in all, evenly over the nodes that its clients use and the shards.",
                 ),
             ),
         ),

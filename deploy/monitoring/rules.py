@@ -161,26 +161,26 @@ ALERTS = (
     ),
     Alert(
         "WakupushCanaryLost",
-        "time() - max by (namespace) (wakupush_canary_arrived_timestamp_seconds) > 600",
-        "0m",
+        'sum by (namespace) (increase(wakupush_canary_pushes_total{outcome="arrived"}[15m])) < 1',
+        "5m",
         CRITICAL,
-        "No push of the canary has arrived for {{ $value | humanizeDuration }}: probably none of any user does.",
+        "For a quarter of an hour no push of the canary has arrived: probably none of any user does.",
     ),
     Alert(
         "WakupushCanaryLost",
-        'max by (namespace) (wakupush_breaker_state{app="canary"}) >= 0'
-        " unless on (namespace) max by (namespace) (wakupush_canary_arrived_timestamp_seconds)",
+        'sum by (namespace) (wakupush_breaker_opened_total{app="canary"}) >= 0'
+        " unless on (namespace) sum by (namespace) (wakupush_canary_pushes_total)",
         "10m",
         CRITICAL,
         "Workers have the address of a canary, and Prometheus scrapes no `wakupush canary`.",
     ),
     Alert(
         "WakupushCanaryPathLost",
-        "time() - max by (namespace, node, pubsub_topic) (wakupush_canary_arrived_timestamp_seconds) > 3600",
-        "0m",
+        'sum by (namespace, node, pubsub_topic) (increase(wakupush_canary_pushes_total{outcome="arrived"}[3h])) < 1',
+        "1h",
         WARNING,
-        "No push of the canary on the shard {{ $labels.pubsub_topic }} by the node {{ $labels.node }} has arrived for"
-        " {{ $value | humanizeDuration }}.",
+        "For three hours no push of the canary has arrived on the shard {{ $labels.pubsub_topic }} by the node"
+        " {{ $labels.node }}.",
     ),
     Alert(
         "WakupushQueueOld",
@@ -215,7 +215,9 @@ ALERTS = (
         "WakupushShardSilent",
         "time() - max by (namespace, pubsub_topic) (wakupush_last_message_timestamp_seconds) > 1800"
         # Twenty an hour, seen at as many scrapes: a shard that is quiet anyway says nothing by its silence.
-        " and max by (namespace, pubsub_topic) (changes(wakupush_last_message_timestamp_seconds[1d])) > 480",
+        # The most in a day of the last day, or the silence itself would end the alert.
+        " and max by (namespace, pubsub_topic)"
+        " (max_over_time(changes(wakupush_last_message_timestamp_seconds[1d])[1d:30m])) >= 480",
         "5m",
         WARNING,
         "No node has had a message on the shard {{ $labels.pubsub_topic }} for half an hour, and it is a busy one.",

@@ -241,7 +241,7 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
         lambda: two_envelopes(
             answered("NOT_REGISTERED", at=104.0),
             answered(SUCCESS, at=104.05),
-            events=(replace(ADMITTED, at=100.0), replace(FAILED, at=103.1)),
+            events=(replace(ADMITTED, at=100.0), replace(FAILED, at=102.9)),
         ),
     ),
     "an error after a success, although nothing failed": (

@@ -88,6 +88,30 @@ def test_flower_metrics_and_webhook_are_internal():
     assert [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in callers] == ["gorush"]
 
 
+def test_workers_that_post_reach_the_canary_and_nobody_else_does():
+    rendered = objects(VALUES["trial"], "--set", "components.canary.enabled=true")
+    found = {component(each): each["spec"] for each in rendered if each["kind"] == "NetworkPolicy"}
+    [rule] = found["canary"]["ingress"]
+    callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
+    reaching = {
+        name
+        for name, spec in found.items()
+        for rule in spec.get("egress", [])
+        for peer in rule.get("to", [])
+        if peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/component") == "canary"
+    }
+    assert callers == reaching == {"dispatch", "rest"}
+    _, node = found["canary"]["egress"]
+    assert [port["port"] for port in node["ports"]] == [PARTS["node"]]
+    [url] = [
+        each["data"]["WAKUPUSH_CANARY__GORUSH_URL"]
+        for each in rendered
+        if "WAKUPUSH_CANARY__GORUSH_URL" in each.get("data", {})
+    ]
+    [service] = [each for each in rendered if each["kind"] == "Service" and component(each) == "canary"]
+    assert url == f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+
+
 @pytest.mark.parametrize("namespace", ["keda", "operators"])
 def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}

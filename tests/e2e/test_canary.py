@@ -15,7 +15,6 @@ from wakupush.devnet.demo.observer import Observer
 from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
 from wakupush.runtime.settings import CANARY, CANARY_TOPIC
-from wakupush.runtime.urls import node_name
 
 #: A push every two seconds, where the command asks for one a minute: a node takes few requests of a light client.
 QUICK = """
@@ -75,11 +74,8 @@ def pushes(port, outcome):
 @pytest.mark.timeout(600)
 def test_pushes_to_made_up_devices_arrive_until_they_unregister(server, observer, canary, port):
     wait_until(lambda: min(pushes(port, "arrived").values(), default=0) >= 2, timeout=120, what="pushes arrive")
-    found = {(one.name, one.labels.get("pubsub_topic") or one.labels["part"]): one for one in samples(port)}
-    for shard in SHARDS:
-        assert found["wakupush_canary_arrived_timestamp_seconds", shard].labels["node"] == node_name(server.node_url)
-    for part in ("query", "request", "push"):
-        assert found["wakupush_canary_seconds_count", part].value >= 2 * len(SHARDS)
+    counts = {sample.labels["part"]: sample.value for sample in samples(port) if sample.name.endswith("_seconds_count")}
+    assert all(counts[part] >= 2 * len(SHARDS) for part in ("query", "request", "push"))
     # The server's gorush gets none of them, and their registrations are marked.
     assert observer.pushes() == []
     with server.connect() as connection:

@@ -9,11 +9,11 @@ import secrets
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import cycle
-from random import expovariate
+from itertools import cycle, product
+from random import uniform
 from typing import Final
 
 import structlog
@@ -42,7 +42,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 HTTP_PORT: Final = 9104
 #: Mean seconds between two pushes, over all devices. Nobody can guess when the next one comes.
 MEAN_SECONDS: Final = 60.0
-#: Seconds within which a push arrives, from the request.
+#: Seconds within which a push arrives after the server accepted it.
 ARRIVAL_SECONDS: Final = 30.0
 #: Seconds for registering at the start, and for unregistering at the end.
 SETTLE_SECONDS: Final = 30.0
@@ -65,12 +65,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """A registered device, and the way by which its client reaches the server."""
+    """A device of ours, and the way by which its client reaches the server."""
 
     node: str
     shard: str
     client: Client
-    device: Device
+    #: Is set when a push arrives; None for a real device, whose pushes nobody sees.
+    arrival: asyncio.Event | None
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -78,27 +79,22 @@ class Canary:
         return self.node, self.shard
 
 
-async def push(canary: Canary, arrivals: Arrivals | None) -> Outcome:
-    """Ask for a push to a device of ours, and wait for it.
-
-    Args:
-        arrivals: None for a real device: nobody sees what it gets, so the server's answer is all.
-    """
+async def push(canary: Canary) -> Outcome:
+    """Ask for a push to a device of ours, and wait for it. For a real device the server's answer is all."""
     if not any(enrolment.status is Status.REGISTERED for enrolment in canary.client.registration.enrolments):
         canary.client.try_again()
         return Outcome.REGISTRATION
-    if arrivals is None:
-        return await _ask(canary)
+    if canary.arrival is not None:
+        canary.arrival.clear()
     begun = time.monotonic()
-    with arrivals.awaited(canary.device.device_token) as arrival:
-        outcome = await _ask(canary)
-        if outcome is not Outcome.ARRIVED:
-            return outcome
-        try:
-            async with asyncio.timeout(begun + ARRIVAL_SECONDS - time.monotonic()):
-                await arrival.wait()
-        except TimeoutError:
-            return Outcome.POST
+    outcome = await _ask(canary)
+    if outcome is not Outcome.ARRIVED or canary.arrival is None:
+        return outcome
+    try:
+        async with asyncio.timeout(ARRIVAL_SECONDS):
+            await canary.arrival.wait()
+    except TimeoutError:
+        return Outcome.POST
     metrics.CANARY_SECONDS.labels("push").observe(time.monotonic() - begun)
     return Outcome.ARRIVED
 
@@ -118,7 +114,13 @@ async def _ask(canary: Canary) -> Outcome:
     return Outcome.ARRIVED
 
 
-async def _open(settings: Settings, exits: AsyncExitStack, server: PublicKey) -> list[Canary]:
+def of_canary(settings: Settings) -> counters.Series:
+    """Return the series of `wakupush canary`."""
+    nodes = map(node_name, settings.canary.nodes or settings.waku.url)
+    return {metrics.CANARY_PUSHES: product(nodes, settings.waku.shards, Outcome)}
+
+
+async def _open(settings: Settings, server: PublicKey, arrivals: Arrivals, exits: AsyncExitStack) -> list[Canary]:
     """Open a client on each shard at each node, and begin to register its device."""
     canaries = []
     for url in settings.canary.nodes or settings.waku.url:
@@ -127,9 +129,11 @@ async def _open(settings: Settings, exits: AsyncExitStack, server: PublicKey) ->
             storage = exits.enter_context(SqliteFile(":memory:")).account("canary")
             client = await exits.enter_async_context(Client(PrivateKey.generate(), transport, storage))
             device = _device(settings.canary)
+            is_real = settings.canary.device_token is not None
+            arrival = None if is_real else exits.enter_context(arrivals.accepting(device.device_token))
             client.enable_sending()
             client.enable_receiving(device, [server])
-            canaries.append(Canary(node=node_name(url), shard=shard, client=client, device=device))
+            canaries.append(Canary(node=node_name(url), shard=shard, client=client, arrival=arrival))
     return canaries
 
 
@@ -144,26 +148,26 @@ def _device(settings: CanarySettings) -> Device:
     )
 
 
-async def _push_until(stop: asyncio.Event, settings: Settings, server: PublicKey, arrivals: Arrivals | None) -> None:
+async def _push_in_turn(canaries: Sequence[Canary]) -> None:
+    """Push to each device in turn, for ever."""
+    await _settle(canaries)
+    for canary in cycle(canaries):
+        await asyncio.sleep(uniform(0, 2 * MEAN_SECONDS))
+        outcome = await push(canary)
+        metrics.CANARY_PUSHES.labels(*canary.labels, outcome).inc()
+        if outcome is not Outcome.ARRIVED:
+            log.warning("canary_lost", node=canary.node, pubsub_topic=canary.shard, part=outcome.value)
+
+
+async def _push_until(stop: asyncio.Event, settings: Settings, server: PublicKey, arrivals: Arrivals) -> None:
     async with AsyncExitStack() as exits:
-        canaries = await _open(settings, exits, server)
-        for canary in canaries:
-            # The alert counts from here, if there never is one.
-            metrics.CANARY_ARRIVED.labels(*canary.labels).set_to_current_time()
-        counters.begin({metrics.CANARY_PUSHES: [(*each.labels, outcome) for each in canaries for outcome in Outcome]})
-        await _settle(canaries)
-        for canary in cycle(canaries):
-            try:
-                async with asyncio.timeout(expovariate(1 / MEAN_SECONDS)):
-                    await stop.wait()
-                break
-            except TimeoutError:
-                outcome = await push(canary, arrivals)
-            metrics.CANARY_PUSHES.labels(*canary.labels, outcome).inc()
-            if outcome is Outcome.ARRIVED:
-                metrics.CANARY_ARRIVED.labels(*canary.labels).set_to_current_time()
-            else:
-                log.warning("canary_lost", node=canary.node, pubsub_topic=canary.shard, part=outcome.value)
+        canaries = await _open(settings, server, arrivals, exits)
+        pushing, stopping = asyncio.create_task(_push_in_turn(canaries)), asyncio.create_task(stop.wait())
+        await asyncio.wait((pushing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for task in (pushing, stopping):
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await pushing
         for canary in canaries:
             canary.client.disable_receiving()
             canary.client.try_again()
@@ -171,9 +175,9 @@ async def _push_until(stop: asyncio.Event, settings: Settings, server: PublicKey
 
 
 async def _settle(canaries: Sequence[Canary]) -> None:
-    """Wait until the server has answered all registrations, or has had its time; its rows then stay."""
-    settled = await asyncio.gather(*(canary.client.wait_until_settled(SETTLE_SECONDS) for canary in canaries))
-    for canary, is_settled in zip(canaries, settled, strict=True):
+    """Wait until the server has answered all registrations, or has had its time for it; then its rows stay."""
+    results = await asyncio.gather(*(canary.client.wait_until_settled(SETTLE_SECONDS) for canary in canaries))
+    for canary, is_settled in zip(canaries, results, strict=True):
         if not is_settled:
             log.warning("canary_not_settled", node=canary.node, pubsub_topic=canary.shard)
 
@@ -203,8 +207,12 @@ async def _run(settings: Settings, server: PublicKey) -> None:
     def answer(request: Request) -> Answer:
         return arrivals.answer(request) if request.path == "/api/push" else own.answer(request)
 
-    http_server = HttpServer(settings.port_or(HTTP_PORT), "WAKUPUSH_HTTP_PORT", answer, settings.http_host)
+    http_port = settings.port_or(HTTP_PORT)
+    if http_port < 0:
+        raise SettingsError("WAKUPUSH_HTTP_PORT: a port is expected, for metrics and for the pushes to our devices")
+    http_server = HttpServer(http_port, "WAKUPUSH_HTTP_PORT", answer, settings.http_host)
     http_server.start()
+    counters.begin(of_canary(settings))
     log.info("started", http_port=http_server.port)
-    await _push_until(stop, settings, server, arrivals if settings.canary.device_token is None else None)
+    await _push_until(stop, settings, server, arrivals)
     log.info("stopped")

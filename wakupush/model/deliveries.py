@@ -144,7 +144,8 @@ def attempt_argument(attempt: int, most: int, count: int, app_platform: AppPlatf
         failure: of the previous attempt; None if that was deferred.
     """
     why = f", after {failure.label}" if failure else ", after waiting" if attempt > 1 else ""
-    return f"(attempt {attempt} of {most}, {count} {app_platform.title}{why})"
+    together = f", {count} together" if count > 1 else ""
+    return f"({app_platform.title}, attempt {attempt} of {most}{why}{together})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ def _of_deliveries(status: Status) -> Iterator[str]:
             yield f"the breaker of {name} is {state}: its notifications wait; see `wakupush breaker list`"
         elif breaker.faults:
             name, many = breaker.app_platform.title, "post" if breaker.faults == 1 else f"{breaker.faults} posts"
-            yield f"the last {many} for {name} failed on the way: is gorush well? After some more the breaker opens"
+            yield f"the last {many} for {name} failed or hung: is gorush well? After some more the breaker opens"
     for waiting in status.deliveries:
         if waiting.due_age > MOST_WAIT:
             name = waiting.app_platform.title

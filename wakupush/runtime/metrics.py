@@ -298,14 +298,9 @@ CANARY_PUSHES: Final = Counter(
 )
 CANARY_SECONDS: Final = Histogram(
     "wakupush_canary_seconds",
-    "Time to the answer of a query and of a request of the canary, and to its push, from the query on.",
+    "Time that a query and a request of the canary took, and the whole way from the query to the push.",
     ["part"],
     buckets=(0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0),
-)
-CANARY_ARRIVED: Final = Gauge(
-    "wakupush_canary_arrived_timestamp_seconds",
-    "When a push of the canary last arrived; before the first, when it started.",
-    ["node", "pubsub_topic"],
 )
 DATA_BYTES: Final = Gauge("wakupush_data_bytes", "Memory that Redis uses, disk that the database does.", ["source"])
 DATA_LIMIT_BYTES: Final = Gauge("wakupush_data_limit_bytes", "Memory that Redis may use, if limited.", ["source"])

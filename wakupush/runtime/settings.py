@@ -306,7 +306,7 @@ class CanarySettings(Group):
     nodes: Annotated[tuple[HttpUrl, ...], NoDecode, BeforeValidator(_split)] = ()
     """URL of the REST API of a node that serves light clients, or a JSON list of several, in turn. Default:
     `WAKUPUSH_WAKU__URL`."""
-    device_token: SecretStr | None = None
+    device_token: Annotated[SecretStr, Field(min_length=1)] | None = None
     """Token of a real device that gets the pushes instead. It gets about one a minute."""
     apn_topic: Topic | None = None
     """Bundle id of the real device's app. Without it, the token is Firebase's."""
@@ -607,7 +607,7 @@ class Settings(BaseSettings):
             topic: of its registration.
             firebase: whether it is reached through Firebase.
         """
-        if self.canary.gorush_url and topic == CANARY_TOPIC:
+        if self.canary.gorush_url and topic == CANARY_TOPIC and not firebase:
             return CANARY
         if not self.apps:
             return ""
@@ -659,8 +659,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _each_device_has_one_app(self) -> Self:
-        if CANARY in self.apps and self.canary.gorush_url:
-            raise PydanticCustomError("apps", "apps: canary is the app of WAKUPUSH_CANARY__GORUSH_URL")
+        if CANARY in self.apps:
+            raise PydanticCustomError("apps", "apps: canary is the app of `wakupush canary`; choose another name")
         topics = Counter(topic for app in self.apps.values() for topic in app.topics)
         if shared := [topic for topic, apps in topics.items() if apps > 1]:
             raise PydanticCustomError("apps", "apps: {topic} is in two apps", {"topic": shared[0]})

@@ -239,7 +239,6 @@ REACHES = {
     "rest": {"redis", "node", "postgres", "gorush"},
     "beat": {"redis", "node", "postgres"},
     "feedback": {"postgres"},
-    "canary": {"node"},
     "exporter": {"redis", "postgres"},
     "flower": {"redis"},
     "migrate": {"postgres"},

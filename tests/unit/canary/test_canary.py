@@ -7,20 +7,30 @@ from http import HTTPStatus
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wakupush.canary import canary
 from wakupush.canary.arrivals import Arrivals
 from wakupush.canary.canary import Canary, Outcome, push
-from wakupush.client import Device, NodeError, OwnPush, Result, Status, TokenType
+from wakupush.client import NodeError, OwnPush, Result, Status
+from wakupush.gorush.outcomes import read_answer
+from wakupush.model.failures import Failure
+from wakupush.model.notifications import NotificationType
+from wakupush.model.platforms import Platform
+from wakupush.operate.samples import sample, target
 from wakupush.runtime.http_server import Request
+from wakupush.runtime.settings import Settings
+from wakupush.server.delivery.profiles import load_profiles
 
 TOKEN = "a" * 64
 
 
-def posted(*tokens, topic="wakupush.canary"):
-    notifications = [{"tokens": [token], "platform": 1} | ({"topic": topic} if topic else {}) for token in tokens]
+def post(*tokens, topic="wakupush.canary"):
+    topics = {"topic": topic} if topic else {}
+    notifications = [
+        {"notif_id": f"n{number}", "tokens": [token], "platform": 1, **topics} for number, token in enumerate(tokens)
+    ]
     return json.dumps({"notifications": notifications}).encode()
 
 
@@ -42,17 +52,18 @@ class Client:
         if self._own is None:
             raise NodeError("down")
         if self._arrivals is not None:
-            await asyncio.to_thread(answer, self._arrivals, posted(TOKEN))
+            await asyncio.to_thread(answer, self._arrivals, post(TOKEN))
         return self._own
 
 
 def outcome_of(own, *, arrives=False, is_real=False, **options):
     async def run():
         arrivals = Arrivals(asyncio.get_running_loop())
-        client = Client(own, arrivals=arrivals if arrives else None, **options)
-        device = Device(token_type=TokenType.APN, device_token=TOKEN, apn_topic="wakupush.canary")
-        way = Canary(node="a", shard="/waku/2/rs/16/32", client=client, device=device)
-        return await push(way, None if is_real else arrivals)
+        with arrivals.accepting(TOKEN) as arrival:
+            client = Client(own, arrivals=arrivals if arrives else None, **options)
+            one = Canary(node="a", shard="/waku/2/rs/16/32", client=client, arrival=None if is_real else arrival)
+            arrival.set()  # by the push before
+            return await push(one)
 
     return asyncio.run(run())
 
@@ -82,16 +93,20 @@ def test_a_push_that_is_lost_names_the_part(own, options, outcome):
     assert outcome_of(own, **options) is outcome
 
 
-def test_a_push_that_nobody_waits_for_is_answered_like_any_other():
-    loop = asyncio.new_event_loop()
-    try:
-        reply = answer(Arrivals(loop), posted(TOKEN, "b" * 64))
-        assert reply.status == HTTPStatus.OK
-        # A topic counts too, as gorush counts it.
-        assert json.loads(reply.body) == {"success": "ok", "counts": 4, "logs": []}
-        assert json.loads(answer(Arrivals(loop), posted(TOKEN, topic="")).body)["counts"] == 1
-    finally:
-        loop.close()
+def test_pushes_to_devices_of_strangers_fail():
+    async def outcomes():
+        arrivals = Arrivals(asyncio.get_running_loop())
+        with arrivals.accepting(TOKEN):
+            made = [notification(TOKEN, 1), notification("b" * 64, 2), notification(TOKEN, 3)]
+            reply = answer(arrivals, json.dumps({"notifications": [one.to_json() for one in made]}).encode())
+        return read_answer(made, reply.status, reply.body)
+
+    assert asyncio.run(outcomes()) == [None, Failure.TOKEN_UNREGISTERED, None]
+
+
+def notification(token, number):
+    device = target(Platform.IOS, token, "wakupush.canary")
+    return sample(Settings(), load_profiles(Settings()).of(""), NotificationType.MESSAGE, device, bytes([number]) * 32)
 
 
 @given(
@@ -102,6 +117,7 @@ def test_a_push_that_nobody_waits_for_is_answered_like_any_other():
         max_leaves=10,
     ).map(lambda value: json.dumps(value).encode())
 )
+@example(b"[" * 100_000)
 def test_garbage_is_answered_and_breaks_nothing(body):
     loop = asyncio.new_event_loop()
     try:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from deploy.monitoring.rules import ALERTS, OBJECTIVES
+from wakupush.canary.canary import of_canary
 from wakupush.ingest.counters import of_enqueueing, of_live, of_reconcile
 from wakupush.model.queues import QUEUES
 from wakupush.runtime import counters, metrics
-from wakupush.runtime.settings import Settings, WakuSettings
+from wakupush.runtime.settings import CanarySettings, Settings, WakuSettings
 from wakupush.server.delivery.webhook import FeedbackResult
 from wakupush.workers.counters import of_beat, of_publishing, of_worker
 
@@ -40,10 +41,14 @@ LOOKED_AT = {
 @pytest.fixture(scope="module")
 def first_rows():
     """The labels of all series that are created, by their counter."""
-    settings = Settings(waku=WakuSettings(url=("http://a:1", "http://b:1"), shards=("/waku/2/rs/16/32",)))
+    settings = Settings(
+        waku=WakuSettings(url=("http://a:1", "http://b:1"), shards=("/waku/2/rs/16/32",)),
+        canary=CanarySettings(gorush_url="http://c:1"),
+    )
     tables = [
         *(of_enqueueing(), of_live(settings), of_reconcile(settings)),
-        *(of_worker(queue, Settings()) for queue in QUEUES.values()),
+        *(of_worker(queue, settings) for queue in QUEUES.values()),
+        of_canary(settings),
         *(of_publishing(settings), of_beat(), {metrics.FEEDBACK: product(FeedbackResult)}),
     ]
     found = defaultdict(list)

@@ -41,6 +41,7 @@ WORDS = {
         "increase",
         "delta",
         "avg_over_time",
+        "max_over_time",
         "histogram_quantile",
         "time",
         "absent",
@@ -107,7 +108,7 @@ def problems(text):
             for label in labels.split(", ")
             if label not in everywhere | TARGET_LABELS
         ]
-    rest = re.sub(r'"[^"]*"|\{[^}]*\}|\[\d+[mhd]\]|\b(?:by|on) \([^)]*\)', "", text)
+    rest = re.sub(r'"[^"]*"|\{[^}]*\}|\[\d+[mhd](?::\d+[mhd])?\]|\b(?:by|on) \([^)]*\)', "", text)
     words = set(re.findall(r"[a-z_]\w*", rest)) - WORDS - set(SERIES)
     return found + [f"{word} is not known" for word in sorted(words) if not word.startswith("wakupush_")]
 

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from psycopg import Connection, Error, OperationalError, ProgrammingError
@@ -85,7 +85,7 @@ class _Pool(ConnectionPool):
     def getconn(self, timeout: float | None = None) -> Connection:
         """Obtain a connection, with a round trip only if Postgres has sent something to it since it was returned.
 
-        Postgres sends something to an idle connection only when it ends it, or takes no more writes.
+        Postgres sends something to an idle connection only when it ends it. It reported before that it takes no writes.
 
         Args:
             timeout: seconds; by default those of the pool.
@@ -96,13 +96,18 @@ class _Pool(ConnectionPool):
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while True:
             connection = super().getconn(deadline - time.monotonic())
-            with suppress(Error):
+            try:
                 if has_input(connection.fileno()):
                     self.check_connection(connection)
                 _refuse_read_only(connection)
+            except Error:
+                # It is closed: the pool connects anew.
+                self.putconn(connection)
+            except BaseException:
+                self.putconn(connection)
+                raise
+            else:
                 return connection
-            # It is closed: the pool connects anew.
-            self.putconn(connection)
 
 
 def parameters(settings: PostgresSettings) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from threading import Lock, get_ident
 from typing import TypeVar
 
 from wakupush.model.platforms import AppPlatform
+from wakupush.runtime.settings import CANARY
 
 T = TypeVar("T")
 
@@ -19,15 +20,17 @@ class Slots:
 
     Args:
         app_platforms: all that there are.
-        slots: posts at the same time, of all of these together; at least one for each.
+        slots: posts at the same time, of all of these together; at least one for each. The canary has one besides.
     """
 
     def __init__(self, app_platforms: Collection[AppPlatform], slots: int) -> None:
-        self._each = max(1, slots // len(app_platforms))
+        users = sum(one.app != CANARY for one in app_platforms)
+        each = max(1, slots // max(1, users))
+        self._most = {one: 1 if one.app == CANARY else each for one in app_platforms}
         #: Slots in use, by whether beat enqueued what is posted in them.
         self._used: dict[AppPlatform, Counter[bool]] = {one: Counter() for one in app_platforms}
         self._lock = Lock()
-        self._threads = ThreadPoolExecutor(self._each * len(app_platforms), "post")
+        self._threads = ThreadPoolExecutor(sum(self._most.values()), "post")
         #: When the post that a thread makes was begun, in monotonic seconds.
         self._begun: dict[AppPlatform, dict[int, float]] = {one: {} for one in app_platforms}
 
@@ -35,7 +38,8 @@ class Slots:
         """Take as many slots of an app and platform as are free, at most `most`, and return how many."""
         with self._lock:
             used = self._used[app_platform]
-            free = min(self._each - used.total(), self._limit(scheduled=scheduled) - used[scheduled])
+            limit = self._limit(app_platform, scheduled=scheduled)
+            free = min(self._most[app_platform] - used.total(), limit - used[scheduled])
             slots = max(0, min(most, free))
             used[scheduled] += slots
         return slots
@@ -64,11 +68,14 @@ class Slots:
     def hang(self, app_platform: AppPlatform, seconds: float, *, scheduled: bool = False) -> bool:
         """Return whether an app and platform has no free slot because all its posts under way take longer than this."""
         starts = list(self._begun[app_platform].values())
-        return len(starts) >= self._limit(scheduled=scheduled) and max(starts) < time.monotonic() - seconds
+        return (
+            len(starts) >= self._limit(app_platform, scheduled=scheduled) and max(starts) < time.monotonic() - seconds
+        )
 
     def close(self) -> None:
         """Wait for everything that is under way."""
         self._threads.shutdown()
 
-    def _limit(self, *, scheduled: bool) -> int:
-        return max(1, self._each // 2) if scheduled else self._each
+    def _limit(self, app_platform: AppPlatform, *, scheduled: bool) -> int:
+        most = self._most[app_platform]
+        return max(1, most // 2) if scheduled else most

@@ -163,7 +163,7 @@ def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, 
     server.rows("UPDATE deliveries SET lease_until = now() RETURNING 1")
     assert claim_due(as_beat(server.context)) == 1
     [task] = [json.loads(raw) for raw in server.context.redis.lrange(DISPATCH.name, 0, -1)]
-    assert task["headers"]["argsrepr"] == "(attempt 2 of 10, 1 ios, after lease_lost)"
+    assert task["headers"]["argsrepr"] == "(ios, attempt 2 of 10, after lease_lost)"
     [(key, task_id)] = server.rows("SELECT delivery_key, task_id FROM deliveries")
     assert task["headers"]["id"] == task_id
     next_attempts.attempt_due(server.context, {key: 0}, "")  # an attempt that is not the next one does nothing

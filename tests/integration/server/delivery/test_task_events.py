@@ -116,7 +116,7 @@ def test_an_attempt_from_its_beginning_to_its_end(app, shown):
         "task-received", "task-started", "task-retried", "task-failed", "task-succeeded", "task-deferred",
     ]  # fmt: skip
     assert {(event["uuid"], event["hostname"]) for event in heard} == {("task-1", "dispatch-1@host")}
-    assert heard[0]["args"] == "(attempt 2 of 10, 1 android, after rate_limited)"
+    assert heard[0]["args"] == "(android, attempt 2 of 10, after rate_limited)"
     assert heard[2]["exception"] == heard[3]["exception"] == "AttemptFailed('gorush_failed')"
     assert "secret" not in repr(heard)
 
