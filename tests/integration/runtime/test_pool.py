@@ -48,14 +48,14 @@ def test_dead_connection_is_replaced_before_use(dsn):
         pool.close()
 
 
-def test_connections_that_a_restart_ended_keep_nobody_waiting_in_turn(own_postgres):
+def test_connections_that_ended_keep_nobody_waiting(own_postgres):
     with closing(open_pool(PostgresSettings(dsn=own_postgres.dsn, timeout=2.5, pool_size=4))) as pool:
         with ExitStack() as stack:
-            ended = {stack.enter_context(pool.connection()).info.backend_pid for _ in range(4)}
+            old = {stack.enter_context(pool.connection()).info.backend_pid for _ in range(4)}
         own_postgres.stop()
         own_postgres.start()
         with pool.connection() as connection:
-            assert connection.info.backend_pid not in ended
+            assert connection.info.backend_pid not in old
 
 
 def test_a_vanished_host_is_noticed_during_a_query(dsn):
