@@ -18,7 +18,7 @@ from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.waku.node import WakuNode
 
-ARGUMENT = re.compile(r"\(attempt \d+ of 100, \d+ (ios|android)(, after (\w+))?\)")
+ARGUMENT = re.compile(r"\((ios|android), attempt \d+ of 100(, after (\w+))?(, \d+ together)?\)")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,11 @@ from wakupush.model.queues import POOLS
 
 #: Nobody listens there.
 NOWHERE = "http://127.0.0.1:1"
-DEAD_NODE = {"WAKUPUSH_WAKU__URL": NOWHERE, "WAKUPUSH_RECONCILE__STORES": f'["{NOWHERE}"]'}
+DEAD_NODE = {
+    "WAKUPUSH_WAKU__URL": NOWHERE,
+    "WAKUPUSH_RECONCILE__STORES": f'["{NOWHERE}"]',
+    "WAKUPUSH_CANARY__GORUSH_URL": NOWHERE,
+}
 #: The arguments of each component, and the setting of its port.
 COMMANDS = {
     "ingest": (("ingest", "live"), "WAKUPUSH_HTTP_PORT"),
@@ -22,6 +26,7 @@ COMMANDS = {
     "beat": (("beat",), "WAKUPUSH_HTTP_PORT"),
     "feedback": (("feedback",), "WAKUPUSH_FEEDBACK__HTTP_PORT"),
     "exporter": (("exporter",), "WAKUPUSH_HTTP_PORT"),
+    "canary": (("canary",), "WAKUPUSH_HTTP_PORT"),
 }
 
 
