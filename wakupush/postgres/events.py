@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from operator import attrgetter
 
 from psycopg import Connection, sql
@@ -24,9 +25,11 @@ def add(connection: Connection, events: Iterable[Event], identity: Identity) -> 
         events: with the trace ids of their messages.
         identity: makes the trace ids that are stored.
     """
+    # A message has several events.
+    stored_trace_id = cache(identity.event_trace_id)
     with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
         for event in events:
             values = list(_values(event))
             values[_TIME] = datetime.fromtimestamp(event.time, UTC)
-            values[_TRACE_ID] = identity.event_trace_id(event.trace_id) if event.trace_id else None
+            values[_TRACE_ID] = stored_trace_id(event.trace_id) if event.trace_id else None
             copy.write_row((SCHEMA_VERSION, *values))
