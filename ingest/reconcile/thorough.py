@@ -163,11 +163,11 @@ class Thorough:
             return progress.whole
         least = now - self.walker.kind.window
         if progress.whole_due is None:
-            since = max(least, self._resume_at(shard) or least)
+            since = self._resume_at(shard) or least
         elif now >= progress.whole_due:
             since = least
         elif now >= progress.missing_due:
-            since = max(least, progress.missing_since)
+            since = progress.missing_since
         else:
             return None
         if progress.whole_due is None or now >= progress.whole_due:

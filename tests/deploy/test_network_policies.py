@@ -90,18 +90,18 @@ def test_flower_metrics_and_webhook_are_internal():
 
 def test_workers_that_post_reach_the_canary_and_nobody_else_does():
     rendered = objects(VALUES["trial"], "--set", "components.canary.enabled=true")
-    found = {component(each): each["spec"] for each in rendered if each["kind"] == "NetworkPolicy"}
-    [rule] = found["canary"]["ingress"]
+    specs = {component(each): each["spec"] for each in rendered if each["kind"] == "NetworkPolicy"}
+    [rule] = specs["canary"]["ingress"]
     callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
-    reaching = {
+    clients = {
         name
-        for name, spec in found.items()
+        for name, spec in specs.items()
         for rule in spec.get("egress", [])
         for peer in rule.get("to", [])
         if peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/component") == "canary"
     }
-    assert callers == reaching == {"dispatch", "rest"}
-    _, node = found["canary"]["egress"]
+    assert callers == clients == {"dispatch", "rest"}
+    _, node = specs["canary"]["egress"]
     assert [port["port"] for port in node["ports"]] == [PARTS["node"]]
     [url] = [
         each["data"]["WAKUPUSH_CANARY__GORUSH_URL"]

@@ -107,8 +107,8 @@ def test_a_real_device_takes_the_place_of_the_made_up_ones(server, observer, por
         wait_until(lambda: min(pushes(port, "arrived").values(), default=0) >= 1, timeout=120, what="one is accepted")
         process.terminate()
         assert process.wait(90) == 0
-    posted = [push.notification for push in observer.pushes()]
-    assert posted
-    assert {tuple(one["tokens"]) for one in posted} == {("a" * 64,)}
-    assert {one["topic"] for one in posted} == {"org.example.app"}
-    assert CANARY_TOPIC not in str(posted)
+    notifications = [push.notification for push in observer.pushes()]
+    assert notifications
+    assert {tuple(one["tokens"]) for one in notifications} == {("a" * 64,)}
+    assert {one["topic"] for one in notifications} == {"org.example.app"}
+    assert CANARY_TOPIC not in str(notifications)

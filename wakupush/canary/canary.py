@@ -73,11 +73,6 @@ class Canary:
     #: Is set when a push arrives; None for a real device, whose pushes nobody sees.
     arrival: asyncio.Event | None
 
-    @property
-    def labels(self) -> tuple[str, str]:
-        """Node and shard."""
-        return self.node, self.shard
-
 
 async def push(canary: Canary) -> Outcome:
     """Ask for a push to a device of ours, and wait for it. For a real device the server's answer is all."""
@@ -154,7 +149,7 @@ async def _push_in_turn(canaries: Sequence[Canary]) -> None:
     for canary in cycle(canaries):
         await asyncio.sleep(uniform(0, 2 * MEAN_SECONDS))
         outcome = await push(canary)
-        metrics.CANARY_PUSHES.labels(*canary.labels, outcome).inc()
+        metrics.CANARY_PUSHES.labels(canary.node, canary.shard, outcome).inc()
         if outcome is not Outcome.ARRIVED:
             log.warning("canary_lost", node=canary.node, pubsub_topic=canary.shard, part=outcome.value)
 
@@ -162,12 +157,12 @@ async def _push_in_turn(canaries: Sequence[Canary]) -> None:
 async def _push_until(stop: asyncio.Event, settings: Settings, server: PublicKey, arrivals: Arrivals) -> None:
     async with AsyncExitStack() as exits:
         canaries = await _open(settings, server, arrivals, exits)
-        pushing, stopping = asyncio.create_task(_push_in_turn(canaries)), asyncio.create_task(stop.wait())
-        await asyncio.wait((pushing, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for task in (pushing, stopping):
+        pushes, end = asyncio.create_task(_push_in_turn(canaries)), asyncio.create_task(stop.wait())
+        await asyncio.wait((pushes, end), return_when=asyncio.FIRST_COMPLETED)
+        for task in (pushes, end):
             task.cancel()
         with suppress(asyncio.CancelledError):
-            await pushing
+            await pushes
         for canary in canaries:
             canary.client.disable_receiving()
             canary.client.try_again()

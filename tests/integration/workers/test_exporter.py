@@ -251,8 +251,8 @@ def test_the_limit_of_a_redis_that_has_one(dsn, redis_server, redis):
     assert ("wakupush_data_limit_bytes", "redis") not in scrape(collector)
     redis.config_set("maxmemory", 2**29)
     try:
-        found = scrape(collector)
-        assert 0 < found["wakupush_data_bytes", "redis"] < found["wakupush_data_limit_bytes", "redis"] == 2**29
+        figures = scrape(collector)
+        assert 0 < figures["wakupush_data_bytes", "redis"] < figures["wakupush_data_limit_bytes", "redis"] == 2**29
     finally:
         redis.config_set("maxmemory", 0)
     assert ("wakupush_data_limit_bytes", "redis") not in scrape(collector)

@@ -97,9 +97,9 @@ def test_pushes_to_devices_of_strangers_fail():
     async def outcomes():
         arrivals = Arrivals(asyncio.get_running_loop())
         with arrivals.accepting(TOKEN):
-            made = [notification(TOKEN, 1), notification("b" * 64, 2), notification(TOKEN, 3)]
-            reply = answer(arrivals, json.dumps({"notifications": [one.to_json() for one in made]}).encode())
-        return read_answer(made, reply.status, reply.body)
+            notifications = [notification(TOKEN, 1), notification("b" * 64, 2), notification(TOKEN, 3)]
+            reply = answer(arrivals, json.dumps({"notifications": [one.to_json() for one in notifications]}).encode())
+        return read_answer(notifications, reply.status, reply.body)
 
     assert asyncio.run(outcomes()) == [None, Failure.TOKEN_UNREGISTERED, None]
 
