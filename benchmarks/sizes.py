@@ -60,8 +60,14 @@ PARTS = {
     "feedback": "workers",
     "beat": "workers",
 }
-#: Settings that say for how long rows stay, by tables that grow with messages.
-KEPT = {"ledger": "ledger", "delivery_events": "events", "admitted_requests": "admitted_requests"}
+#: Tables that grow with messages, by the retention that says for how long their rows stay.
+KEPT = {
+    "ledger": "ledger",
+    "deliveries": "deliveries",
+    "admitted_requests": "admitted_requests",
+    "events": "delivery_events",
+    "exported_events": "delivery_events",
+}
 #: Bytes of a user's topics in Redis (docs/operating/scale.md), and of the claim of a message, which lasts two minutes.
 WATCHED_BYTES = {10**6: 8.4, 10**7: 4.5, 10**8: 4.0}
 CLAIM_SECONDS = 120
@@ -148,11 +154,11 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
         for part in ("ingest", "Redis", "workers", "Postgres")
     }
     processes = math.ceil(cores["workers"])
-    kept = {table: getattr(settings.retention, name) for table, name in KEPT.items()}
+    kept = {name: getattr(settings.retention, name) for name in KEPT}
     state = sum(costs["registration"].stored.get(table, 0.0) for table in ("registrations", "query_topics")) * users
     disk = {
-        table: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * seconds
-        for table, seconds in kept.items()
+        name: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * kept[name]
+        for name, table in KEPT.items()
     }
     claims = busiest * a_second(users, lambda kind: costs[kind].redis) * CLAIM_SECONDS
     return {
@@ -162,7 +168,10 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
         "connections to Postgres, of workers": f"{processes * settings.postgres.pool_size:,}",
         "write-ahead log a day, GB": f"{a_second(users, lambda kind: costs[kind].wal) * DAY / GB:,.0f}",
         "registrations and topics, GB": f"{state / GB:,.1f}",
-        **{f"{table}, {kept[table] / DAY:.0f} days, GB": f"{each / GB:,.0f}" for table, each in disk.items()},
+        **{
+            f"`WAKUPUSH_RETENTION__{name.upper()}`, {kept[name] / DAY:.0f} d, GB": f"{each / GB:,.0f}"
+            for name, each in disk.items()
+        },
         "Redis, GB": f"{(WATCHED_BYTES[users] * users + claims) / GB:,.2f}",
     }
 

@@ -3,8 +3,10 @@
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
+from typing import TypeAlias
 
 import structlog
+from prometheus_client import Histogram
 
 from wakupush.model.deliveries import Delivery, Settlement
 from wakupush.model.events import Event, EventKind, history, period_of
@@ -12,6 +14,9 @@ from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.runtime import metrics, tracing
 from wakupush.server.delivery.sender import Sender
+
+#: A histogram, and the values of its labels.
+_Series: TypeAlias = tuple[Histogram, tuple[str, ...]]
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -22,17 +27,18 @@ def count_events(committed: Collection[Event]) -> None:
     Each is also logged at DEBUG, and recorded as a span since ingest saw its message, if either is switched on.
     """
     numbers: Counter[tuple[str, str, str, str, str]] = Counter()
-    waits: defaultdict[str, list[float]] = defaultdict(list)
+    seconds: defaultdict[_Series, list[float]] = defaultdict(list)
     for event in committed:
         for kind in history(event):
             numbers[_labels(event, kind)] += event.count
         if event.queue_wait is not None:
-            waits[event.queue or ""].extend([event.queue_wait] * event.count)
-        _observe_latency(event)
-    for queue, seconds in waits.items():
-        histogram = metrics.QUEUE_WAIT.labels(queue)
-        for wait in seconds:
-            histogram.observe(wait)
+            seconds[metrics.QUEUE_WAIT, (event.queue or "",)].extend([event.queue_wait] * event.count)
+        if event.latency is not None and (series := _latency_series(event)):
+            seconds[series].append(event.latency)
+    for (histogram, series_labels), observations in seconds.items():
+        child = histogram.labels(*series_labels)
+        for observation in observations:
+            child.observe(observation)
     for labels, number in numbers.items():
         metrics.EVENTS.labels(*labels).inc(number)
     if tracing.is_on() or log.is_enabled_for(logging.DEBUG):
@@ -81,14 +87,13 @@ def failure_kind(failure: Failure) -> EventKind:
     return EventKind.UNKNOWN if failure.unknown else EventKind.FAILED
 
 
-def _observe_latency(event: Event) -> None:
-    """Note how long a delivery took, or a request that expired without an answer; follow-ups note other answers."""
-    if event.latency is None:
-        return
+def _latency_series(event: Event) -> _Series | None:
+    """Return the series of a delivery, or of a request that expired unanswered; follow-ups note other answers."""
     if event.kind is EventKind.DELIVERED:
-        metrics.DELIVERY_SECONDS.labels(event.app or "", event.platform or "").observe(event.latency)
-    elif event.kind is EventKind.EXPIRED and event.platform is None:
-        metrics.ANSWER_SECONDS.labels(event.queue or "").observe(event.latency)
+        return metrics.DELIVERY_SECONDS, (event.app or "", event.platform or "")
+    if event.kind is EventKind.EXPIRED and event.platform is None:
+        return metrics.ANSWER_SECONDS, (event.queue or "",)
+    return None
 
 
 def _labels(event: Event, kind: EventKind) -> tuple[str, str, str, str, str]:

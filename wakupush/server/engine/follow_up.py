@@ -4,6 +4,7 @@ Beat finishes whatever is cut off here.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, wait
@@ -195,10 +196,14 @@ def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> Non
 def _time(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]], published: AbstractSet[SealedAnswer]) -> None:
     """Note how long each answer took that a node has wholly taken; beat notes the others."""
     now = engine.now()
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
     for batch, answer in answers:
         if all(part in published for _, part in answer.parts):
-            seconds = max(0.0, now - answer.outcome.entry.seen)
-            metrics.ANSWER_SECONDS.labels(batch.kind.queue.name).observe(seconds)
+            seconds[batch.kind.queue.name].append(max(0.0, now - answer.outcome.entry.seen))
+    for queue, observations in seconds.items():
+        histogram = metrics.ANSWER_SECONDS.labels(queue)
+        for observation in observations:
+            histogram.observe(observation)
 
 
 def _without_fail(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
