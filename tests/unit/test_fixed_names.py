@@ -4,6 +4,7 @@ Old and new processes work side by side during an upgrade, and rows outlive many
 that stands here is never renamed or reused.
 """
 
+from dataclasses import replace
 from importlib.resources import files
 from types import SimpleNamespace
 
@@ -32,6 +33,8 @@ def test_fields_of_a_queue_entry():
     assert set(encode_entry(entry)) == {
         "pubsub_topic", "hash", "seen", "payload", "content_topic", "timestamp", "meta", "live",
     }  # fmt: skip
+    optional = set(encode_entry(replace(entry, deferred=True, opened=b"x"))) - set(encode_entry(entry))
+    assert optional == {"deferred", "opened"}
 
 
 def test_event_fields_and_kinds():

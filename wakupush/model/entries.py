@@ -22,6 +22,8 @@ class Entry:
     live: bool = False
     #: Whether it waited in Postgres, and is enqueued before the transaction that takes it out of the ledger has ended.
     deferred: bool = False
+    #: The message as another worker opened it (`application.seal_opened`), so that nobody opens it twice; else empty.
+    opened: bytes = field(default=b"", repr=False)
 
     @property
     def trace_id(self) -> str:

@@ -1,6 +1,7 @@
 """62/STATUS-PAYLOADS: ApplicationMetadataMessage, the content of a payload."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -11,8 +12,15 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 from wakupush.protocol.payload import Payload
+from wakupush.protocol.sealing import UnsealableError, seal, unseal
+from wakupush.protocol.secp256k1 import UNCOMPRESSED_BYTES
 
 Type = ApplicationMetadataMessage.Type
+
+#: Of a sealed opened message: where its signer begins and ends, behind its type and its id.
+_TYPE_BYTES: Final = 4
+_SIGNER_START: Final = _TYPE_BYTES + 32
+_SIGNER_END: Final = _SIGNER_START + UNCOMPRESSED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,35 @@ def read(payload: Payload, recipient: PublicKey | None = None) -> Opened | segme
     if signer is None:
         raise Refused(Failure.SIGNATURE_MISSING)
     return Opened(message.type, message.inner, signer, message.message_id, recipient)
+
+
+def seal_opened(message: Opened, key: bytes, message_hash: bytes) -> bytes:
+    """Return an opened message, sealed for another worker of the same server.
+
+    Args:
+        key: 32 bytes, that only the server's workers have.
+        message_hash: of the message on the network, 32 bytes; the result is bound to it.
+    """
+    recipient = message.recipient.uncompressed if message.recipient else b""
+    head = message.type.to_bytes(_TYPE_BYTES, "big", signed=True) + message.message_id + message.signer.uncompressed
+    return seal(key, bytes([len(recipient)]) + recipient + head + message.inner, bound_to=message_hash)
+
+
+def unseal_opened(sealed: bytes, key: bytes, message_hash: bytes) -> Opened | None:
+    """Return the message that `seal_opened` sealed; None if it is of another message or server."""
+    try:
+        plain = unseal(key, sealed, bound_to=message_hash)
+    except UnsealableError:
+        return None
+    size, rest = plain[0], plain[1:]
+    recipient, rest = rest[:size], rest[size:]
+    return Opened(
+        int.from_bytes(rest[:_TYPE_BYTES], "big", signed=True),
+        rest[_SIGNER_END:],
+        PublicKey(rest[_SIGNER_START:_SIGNER_END]),
+        rest[_TYPE_BYTES:_SIGNER_START],
+        PublicKey(recipient) if recipient else None,
+    )
 
 
 def wrap_public(metadata: bytes, contact_code: bytes = b"") -> bytes:

@@ -44,6 +44,8 @@ class Identity:
     _queried_key: bytes = field(repr=False)
     _device_key: bytes = field(repr=False)
     _thread_key: bytes = field(repr=False)
+    #: Seals messages that one worker opened and another one handles.
+    opened_key: bytes = field(repr=False)
     #: Seals segments while `rebuild` puts them together.
     segment_key: bytes = field(repr=False)
     #: Seals the data that a job of the pipeline hands to its executors, which have the private key too.
@@ -78,6 +80,7 @@ class Identity:
             _queried_key=derive("queried"),
             _device_key=derive("device"),
             _thread_key=derive("thread"),
+            opened_key=derive("opened"),
             segment_key=derive("segment"),
             pipeline_key=derive("pipeline"),
             at_rest=AtRest.of(derive),

@@ -15,7 +15,7 @@ from wakupush.protocol.hashing import message_hash
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Bytes of payload in one task at most: a worker of two processes holds two, and all that it makes of them.
+#: Bytes of messages in one task at most: a worker of two processes holds two, and all that it makes of them.
 TASK_BYTES: Final = 2**20
 #: Bytes of an entry in Redis without its payload, and of a task that carries it alone.
 _OVERHEAD_BYTES: Final = 1500
@@ -33,6 +33,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
         "meta": base64.b64encode(entry.message.meta).decode(),
         "live": entry.live,
         **({"deferred": True} if entry.deferred else {}),
+        **({"opened": base64.b64encode(entry.opened).decode()} if entry.opened else {}),
     }
 
 
@@ -50,6 +51,7 @@ def decode_entry(value: dict[str, Any]) -> Entry:
         ),
         live=value["live"],
         deferred=value.get("deferred", False),
+        opened=base64.b64decode(value.get("opened", "")),
     )
 
 
@@ -69,15 +71,15 @@ def in_tasks(entries: Iterable[Entry], most: int | None = None) -> Iterator[list
     """Yield messages in their order, each time as many as one task may carry.
 
     Args:
-        most: messages of a task at most; its payloads have `TASK_BYTES` at most, unless it carries one message alone.
+        most: messages of a task at most; they have `TASK_BYTES` at most, unless it carries one message alone.
     """
     task: list[Entry] = []
     size = 0
     for entry in entries:
-        size += len(entry.message.payload)
+        size += _bytes(entry)
         if task and (size > TASK_BYTES or len(task) == most):
             yield task
-            task, size = [], len(entry.message.payload)
+            task, size = [], _bytes(entry)
         task.append(entry)
     if task:
         yield task
@@ -85,7 +87,11 @@ def in_tasks(entries: Iterable[Entry], most: int | None = None) -> Iterator[list
 
 def encoded_bytes(entry: Entry) -> int:
     """Return about how many bytes of Redis a message takes in a task: its payload is in base64 twice."""
-    return len(entry.message.payload) * 16 // 9 + _OVERHEAD_BYTES
+    return _bytes(entry) * 16 // 9 + _OVERHEAD_BYTES
+
+
+def _bytes(entry: Entry) -> int:
+    return len(entry.message.payload) + len(entry.opened)
 
 
 def send_entries(

@@ -101,6 +101,15 @@ def test_application_message(message_type, inner):
     assert read == application.Opened(message_type, inner, CLIENT.public_key, message_id), "no segment, no other signer"
 
 
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=500), st.sampled_from([None, SERVER.public_key]))
+def test_opened_message(message_type, inner, recipient):
+    opened = application.Opened(message_type, inner, CLIENT.public_key, bytes(range(32)), recipient)
+    sealed = application.seal_opened(opened, SHARED, b"hash")
+    assert application.unseal_opened(sealed, SHARED, b"hash") == opened
+    assert application.unseal_opened(sealed, SHARED, b"another") is None
+    assert application.unseal_opened(sealed, STRANGER.secret, b"hash") is None
+
+
 def test_unsigned_message_has_the_transports_signer():
     metadata = b"\x12\x05inner\x18\x14"
     read = application.read(payload.Payload(metadata, CLIENT.public_key))

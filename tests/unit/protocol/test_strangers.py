@@ -329,6 +329,7 @@ def test_recover(digest, signature):
 @given(junk)
 def test_unseal(sealed):
     assert attempt(unseal, SHARED, sealed, allowed=UnsealableError) is None
+    assert application.unseal_opened(sealed, SHARED, bytes(32)) is None
 
 
 @given(junk, anything.filter(str.isprintable), st.integers(waku_message.INT64_MIN, waku_message.INT64_MAX), junk)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.queues import Queue
+from wakupush.protocol.application import Opened
 from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.segments import Segment
 
@@ -68,3 +69,5 @@ class Message:
     content: Content
     #: Of a message in segments: the part that completed it.
     last_part: Part | None = None
+    #: What `content` was read from; None of what is no message, and of one in segments.
+    opened: Opened | None = None

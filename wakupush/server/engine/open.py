@@ -45,13 +45,7 @@ def open_messages(
         keys: for the public topics among them (4 bytes each), the keys (32 bytes each), None for one that is not
             derived yet. A message is deferred if only such a key may open it.
     """
-    own = reader.identity.by_topic
-    return [
-        Message(entry, _open(entry, reader, keys))
-        if reader.kind.keys is not None and entry.message.content_topic not in own
-        else Message(entry, reader.read(open_asymmetric(entry, reader.identity)))
-        for entry in entries
-    ]
+    return [_open(entry, reader, keys) for entry in entries]
 
 
 def public_topics(entries: Iterable[Entry], identity: Identity) -> set[bytes]:
@@ -64,12 +58,27 @@ def public_topics(entries: Iterable[Entry], identity: Identity) -> set[bytes]:
     return {topic for topic in names if topic}
 
 
-def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Content:
-    candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
-    envelope = open_symmetric(entry, [key for key in candidates if key is not None])
-    if envelope is Failure.NOT_FOR_US and None in candidates:
-        return Deferred(for_key=True)
-    return reader.read(envelope)
+def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Message:
+    envelope: Envelope
+    if (before := _opened_before(entry, reader.identity)) is not None:
+        envelope = before
+    elif reader.kind.keys is None or entry.message.content_topic in reader.identity.by_topic:
+        envelope = open_asymmetric(entry, reader.identity)
+    else:
+        candidates = keys.get(topics.topic_of(entry.message.content_topic) or b"", ())
+        envelope = open_symmetric(entry, [key for key in candidates if key is not None])
+        if envelope is Failure.NOT_FOR_US and None in candidates:
+            return Message(entry, Deferred(for_key=True))
+    opened = envelope if isinstance(envelope, application.Opened) else None
+    return Message(entry, reader.read(envelope), opened=opened)
+
+
+def _opened_before(entry: Entry, identity: Identity) -> application.Opened | None:
+    """Return a message as another worker opened it, unless its key was retired meanwhile."""
+    opened = application.unseal_opened(entry.opened, identity.opened_key, entry.hash) if entry.opened else None
+    if opened is None or opened.recipient is None or opened.recipient in identity.by_id.values():
+        return opened
+    return None
 
 
 def open_asymmetric(entry: Entry, identity: Identity) -> Envelope:

@@ -23,7 +23,7 @@ from wakupush.server.engine.limits import TaskLimits
 from wakupush.server.engine.message import Elsewhere, Message, Part, Readable
 from wakupush.server.engine.open import Reader, open_messages, public_topics
 from wakupush.server.engine.outcome import Outcome
-from wakupush.server.engine.pass_on import pass_on
+from wakupush.server.engine.pass_on import as_opened, pass_on
 from wakupush.server.engine.seal import seal
 from wakupush.server.engine.store import store
 from wakupush.server.errors import COLLISIONS
@@ -56,7 +56,7 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     here, elsewhere = _split(messages)
     limits = TaskLimits(engine.limiter)
     divides = not (is_rest or alone) and engine.rest.is_served()
-    strangers: list[tuple[Queue, Entry]] = []
+    strangers: list[tuple[Queue, Message]] = []
     if divides and elsewhere:
         elsewhere, strangers = _divide(engine, messages)
     for attempt in _collisions():
@@ -73,7 +73,7 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
             )
             decisions = decide(connection, claim(connection, here), reader, context, limits)
             if decisions.passed_on or decisions.rest:
-                release(connection, [entry for _, entry in decisions.passed_on + decisions.rest])
+                release(connection, [message.entry for _, message in decisions.passed_on + decisions.rest])
                 _log_cut(task, decisions.passed_on)
             outcomes = decisions.outcomes
             answers = seal(outcomes, engine.identity, most_bytes=settings.waku.max_message_bytes)
@@ -82,8 +82,8 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     try:
         follow_up(engine, kind, context, outcomes, committed)
     finally:
-        pass_on(engine.app, elsewhere + decisions.passed_on, is_rest=is_rest)
-        engine.rest.send(strangers + decisions.rest)
+        pass_on(engine.app, as_opened(elsewhere + decisions.passed_on, engine.identity), is_rest=is_rest)
+        engine.rest.send(as_opened(strangers + decisions.rest, engine.identity))
 
 
 def without_copies(pool: ConnectionPool, entries: Sequence[Entry], claim_ttl: float) -> Sequence[Entry]:
@@ -107,9 +107,9 @@ class Decisions:
     """The outcomes of messages, and those that go into a queue again, unclaimed."""
 
     outcomes: list[Outcome]
-    passed_on: list[tuple[Queue, Entry]]
+    passed_on: list[tuple[Queue, Message]]
     #: Those that the pool `rest` handles.
-    rest: list[tuple[Queue, Entry]]
+    rest: list[tuple[Queue, Message]]
 
 
 def decide(
@@ -122,14 +122,14 @@ def decide(
     first message stays: the limits of a message bound it.
     """
     kind = reader.kind
-    passed_on: list[tuple[Queue, Entry]] = []
+    passed_on: list[tuple[Queue, Message]] = []
     if any(isinstance(message.content, Part) for message in messages):
         assembly = segments.put_together(connection, messages, reader, context.room, waits=context.is_patient)
         context = replace(context, room=context.room - assembly.loaded_bytes)
         messages, passed_on = _split(assembly.messages)
-        passed_on += [(kind.queue, message.entry) for message in assembly.postponed_parts + assembly.busy_parts]
+        passed_on += [(kind.queue, message) for message in assembly.postponed_parts + assembly.busy_parts]
     readable = [message for message in messages if isinstance(message.content, Readable)]
-    rest: list[tuple[Queue, Entry]] = []
+    rest: list[tuple[Queue, Message]] = []
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)
@@ -171,50 +171,52 @@ def _open(engine: Engine, reader: Reader, entries: Sequence[Entry]) -> list[Mess
     return messages
 
 
-def _divide(engine: Engine, messages: Iterable[Message]) -> tuple[list[tuple[Queue, Entry]], list[tuple[Queue, Entry]]]:
+def _divide(
+    engine: Engine, messages: Iterable[Message]
+) -> tuple[list[tuple[Queue, Message]], list[tuple[Queue, Message]]]:
     """Return the messages of other kinds: those that go to their queues, and those that go to `rest` unread.
 
     The signers of these have no device that a push once reached.
     """
-    by_queue: dict[Queue, list[tuple[Entry, bytes]]] = {}
+    by_queue: dict[Queue, list[tuple[Message, bytes]]] = {}
     for message in messages:
         if isinstance(content := message.content, Elsewhere):
-            by_queue.setdefault(content.queue, []).append((message.entry, content.signer.key_hash))
-    to_queues: list[tuple[Queue, Entry]] = []
-    to_rest: list[tuple[Queue, Entry]] = []
+            by_queue.setdefault(content.queue, []).append((message, content.signer.key_hash))
+    to_queues: list[tuple[Queue, Message]] = []
+    to_rest: list[tuple[Queue, Message]] = []
     for queue, pairs in by_queue.items():
         proven: AbstractSet[bytes] = {signer for _, signer in pairs}
         if (find_proven := engine.kinds.by_queue[queue.name].proven) is not None:
             with engine.pool.connection() as connection:
                 proven = find_proven(connection, proven)
-        for entry, signer in pairs:
-            (to_queues if signer in proven else to_rest).append((queue, entry))
+        for message, signer in pairs:
+            (to_queues if signer in proven else to_rest).append((queue, message))
     return to_queues, to_rest
 
 
 def _leave_out(
     queue: Queue, messages: Sequence[Message], hashes: AbstractSet[bytes]
-) -> tuple[Sequence[Message], list[tuple[Queue, Entry]]]:
+) -> tuple[Sequence[Message], list[tuple[Queue, Message]]]:
     """Return the messages without those of these hashes (32 bytes each), and these for a queue."""
     if not hashes:
         return messages, []
-    left_out = [(queue, message.entry) for message in messages if message.entry.hash in hashes]
+    left_out = [(queue, message) for message in messages if message.entry.hash in hashes]
     return [message for message in messages if message.entry.hash not in hashes], left_out
 
 
-def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue, Entry]]]:
+def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue, Message]]]:
     """Return the messages that this queue handles, and those that belong elsewhere."""
     here: list[Message] = []
-    elsewhere: list[tuple[Queue, Entry]] = []
+    elsewhere: list[tuple[Queue, Message]] = []
     for message in messages:
         if isinstance(message.content, Elsewhere):
-            elsewhere.append((message.content.queue, message.entry))
+            elsewhere.append((message.content.queue, message))
         else:
             here.append(message)
     return here, elsewhere
 
 
-def _log_cut(task: Task, passed_on: Sequence[tuple[Queue, Entry]]) -> None:
+def _log_cut(task: Task, passed_on: Sequence[tuple[Queue, Message]]) -> None:
     if later := sum(queue is task.queue for queue, _ in passed_on):
         log.debug("task_cut", queue=task.queue.name, messages=task.size, later=later)
 

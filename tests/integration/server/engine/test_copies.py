@@ -5,9 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from support.served import read_task
 from wakupush.devnet.demo import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import payload
+from wakupush.protocol.application import Opened, seal_opened
+from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import metrics
 from wakupush.server.engine import isolation
 from wakupush.server.engine import run as engine_run
@@ -46,6 +49,33 @@ def test_a_copy_with_the_same_hash_is_the_message(server, client, fields):
     assert server.outcomes(client) == [["success"]]
     assert len(server.pushes()) == 1
     assert server.events("foreign") == []
+
+
+def test_what_is_passed_on_is_not_opened_again(server, client, opened):
+    server.handle(DISPATCH, messages.register(client, server.key, messages.registration(client, server.key)))
+    opened.clear()
+    server.handle_enqueued(REGISTRATION)
+    assert opened == []
+    assert server.outcomes(client) == ["success"]
+
+
+@pytest.mark.parametrize("change", ["garbage", "another's", "a retired key's"])
+def test_an_opened_message_that_does_not_fit_counts_for_nothing(server, client, opened, change):
+    """Who can write to Redis can neither make one up nor move it to another message."""
+    content = messages.registration(client, server.key)
+    registering = messages.register(client, server.key, content)
+    server.handle(DISPATCH, registering, messages.register(client, server.key, content))
+    [entry, other] = read_task(server.context.redis.rpop(REGISTRATION.name))[0]
+    of_retired = Opened(16, b"", client.public_key, bytes(32), PrivateKey.generate().public_key)
+    sealed = {
+        "garbage": entry.opened[:-1],
+        "another's": other.opened,
+        "a retired key's": seal_opened(of_retired, server.context.identity.opened_key, entry.hash),
+    }[change]
+    opened.clear()
+    server.run(REGISTRATION, [replace(entry, opened=sealed)])
+    assert opened == [registering.payload]
+    assert server.outcomes(client) == ["success"]
 
 
 def test_an_old_copy_is_not_opened_again(server, client, opened):
