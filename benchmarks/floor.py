@@ -30,9 +30,9 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from rich.console import Console
 from rich.table import Table
 
-from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.stack import Stack
 from wakupush.postgres.migrations import runner
 
 #: Bytes of a push request's payload: encoded, and of its application message.

@@ -9,8 +9,8 @@ import uuid
 from dataclasses import dataclass
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.node.state import encoded_size
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import topics

@@ -31,7 +31,7 @@ from pyiceberg.catalog import load_catalog
 
 from benchmarks.commands import measured
 from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.pipeline.events.synthesize import WORKER
+from wakupush.pipeline.synthetic.synthesize import WORKER
 from wakupush.postgres.migrations import runner
 
 DAYS = 28

@@ -20,8 +20,8 @@ from redis import Redis
 
 from benchmarks import made
 from benchmarks.made import SHARD, Made, User
-from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.stack import Stack
 from wakupush.model.queues import POOLS, QUEUES
 from wakupush.redis.backlog import UNACKED
 

@@ -33,7 +33,7 @@ from benchmarks.running import (
     suspended,
 )
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.pipeline.events.synthesize import HOURS, WEEKDAYS
+from wakupush.pipeline.synthetic.synthesize import HOURS, WEEKDAYS
 from wakupush.runtime.settings import Settings
 
 DAY = 86_400

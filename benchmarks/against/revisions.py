@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.running import Bench, makers
-from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.stack import Stack
 from wakupush.protocol.keys import PrivateKey
 
 

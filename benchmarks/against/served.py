@@ -11,7 +11,7 @@ from pathlib import Path
 from wakupush.protocol.keys import PrivateKey
 
 try:
-    from wakupush.devnet.demo.stack import External, Stack
+    from wakupush.devnet.stack import External, Stack
 except ImportError:  # a revision whose devnet had no rooms
     from wakupush.devnet.stack import External, Stack
 

@@ -15,7 +15,7 @@ from random import Random
 
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import application, envelopes, payload, registration, request, topics

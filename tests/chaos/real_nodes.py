@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 from chaos.faults import FAULTS
 from support.real_nwaku import Nwaku, real_nwaku, relay_flags, server_flags
-from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.errors import NodeError, NotSubscribed

@@ -1,4 +1,4 @@
-"""The server of a chaos run: as `wakupush.devnet.demo.stack` starts it, with more that can go wrong."""
+"""The server of a chaos run: as `wakupush.devnet.stack` starts it, with more that can go wrong."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from psycopg.conninfo import make_conninfo
 
 from support.relay import Relay
 from support.resolver import Resolver
-from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.stack import Stack
 
 #: Settings by which Postgres remembers when each transaction was committed.
 COMMIT_TIMES = {"track_commit_timestamp": "on"}

@@ -14,8 +14,8 @@ from cluster.rehearsal import NAMESPACE, RELEASE, Rehearsal, Values
 from cluster.traffic import check
 from support.pipeline.kinds import has_committed, in_lake, in_postgres
 from support.pipeline.stores import Store, store
-from wakupush.pipeline.events.report import SCHEMA
-from wakupush.pipeline.events.tables import TABLES
+from wakupush.pipeline.report.report import SCHEMA
+from wakupush.pipeline.report.tables import TABLES
 from wakupush.pipeline.session import fetch_jars
 
 #: Executors of a job.

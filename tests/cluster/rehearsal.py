@@ -20,9 +20,9 @@ from cluster.binaries import Binaries
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from support.replica import Replica
-from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.postgres import PostgresServer
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import Stack
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "wakupush"

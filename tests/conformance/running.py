@@ -20,8 +20,8 @@ from support.stored import contents
 from wakupush.devnet.demo import conversation, messages
 from wakupush.devnet.demo.conversation import ClientMessage
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
+from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupus
 need("helm")
 
 from wakupush.model.queues import QUEUES  # noqa: E402 - with it
-from wakupush.pipeline.events import capacity  # noqa: E402 - needs pyspark
+from wakupush.pipeline import capacity  # noqa: E402 - needs pyspark
 
 QUESTION = capacity.Question(wait=0.25, users=1, gorush=0.05, costs=capacity.COSTS, connections=8, notifications=64)
 

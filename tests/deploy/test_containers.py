@@ -25,8 +25,8 @@ from support.deploy.podman import Podman, there
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey

@@ -12,7 +12,7 @@ from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.registering import Device
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol import envelopes, registration, request

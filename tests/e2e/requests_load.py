@@ -13,8 +13,8 @@ from support.devnet import serving
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.pb.push_notification_pb2 import PushNotificationResponse
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey

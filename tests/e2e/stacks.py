@@ -13,8 +13,8 @@ from redis import Redis
 
 from support.devnet import serving
 from support.forkserver import Forkserver
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.stack import SHARDS, Stack
 
 #: Forty polls a second of an idle server add up where several tests run.
 UNHURRIED = {"WAKUPUSH_INGEST__POLL_INTERVAL": "0.2"}

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.stacks import running_stack
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.runtime.settings import CANARY, CANARY_TOPIC
 
 #: A push every two seconds, where the command asks for one a minute: a node takes few requests of a light client.

@@ -11,8 +11,8 @@ import pytest
 from e2e.clients import asked_while
 from e2e.real_nodes import SERVES, WAKU, go_waku, light_flags, relay_flags, server_flags
 from wakupush.client.drivers.transport import LightTransport
-from wakupush.devnet.demo.stack import SHARDS, External
 from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet.stack import SHARDS, External
 
 if not WAKU:
     pytest.skip("set WAKUPUSH_TEST_WAKU to a binary", allow_module_level=True)

@@ -18,8 +18,8 @@ from wakupush.client.events import Enrolled
 from wakupush.client.rules.registering import Status
 from wakupush.client.rules.sending import Result
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS, External
 from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.stack import SHARDS, External
 from wakupush.pipeline.session import missing_parts
 from wakupush.protocol.identity import Identity
 

@@ -4,8 +4,8 @@ import httpx2
 import pytest
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES
 from wakupush.model.waku_message import WakuMessage

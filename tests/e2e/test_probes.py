@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.hashing import message_hash

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.stack import SHARDS, External
 from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.stack import SHARDS, External
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,

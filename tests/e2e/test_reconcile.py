@@ -14,8 +14,8 @@ from redis import Redis
 
 from support.devnet import serving
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.application import Type
 from wakupush.protocol.hashing import message_hash

@@ -8,8 +8,8 @@ import pytest
 from e2e.requests_load import Load, doctor
 from support.certificates import self_signed
 from support.sentinels import RIGHTS, USER, Sentinels, has_tls
-from wakupush.devnet.demo.stack import External
 from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet.stack import External
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from e2e.requests_load import Load
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import POOLS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode

@@ -10,8 +10,8 @@ from e2e.requests_load import Load
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.application import Type
 from wakupush.protocol.grants import grant, is_granted
 from wakupush.protocol.keys import PrivateKey, PublicKey

@@ -10,8 +10,8 @@ from redis import Redis
 
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog
 from wakupush.waku.node import WakuNode

@@ -11,8 +11,8 @@ from redis import Redis
 from e2e.requests_load import clients_node, doctor, metric
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import left_out

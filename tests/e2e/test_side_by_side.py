@@ -16,8 +16,8 @@ from support.stored import contents
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.model.queues import QUEUES
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,

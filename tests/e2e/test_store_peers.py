@@ -7,8 +7,8 @@ import pytest
 from e2e.requests_load import doctor, metric
 from support.devnet import serving
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey

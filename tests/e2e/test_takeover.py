@@ -15,8 +15,8 @@ from support.reference_database import KEY
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import StartFailedError, wait_until
+from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,

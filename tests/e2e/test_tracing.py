@@ -13,8 +13,8 @@ import pytest
 
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import tracing

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from wakupush.pipeline.archive import files, rebuild
-from wakupush.pipeline.events import schema
-from wakupush.pipeline.events.tables import TABLES
+from wakupush.pipeline.lake import schema
+from wakupush.pipeline.report.tables import TABLES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operating" / "pipeline.md"
 

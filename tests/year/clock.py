@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from chaos.traffic import PYTHONPATH
-from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import Stack
 
 DAY = 86_400.0
 _FILE = "FAKETIME_TIMESTAMP_FILE"

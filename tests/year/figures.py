@@ -13,7 +13,7 @@ from redis import Redis
 from rich.table import Table
 
 from chaos import collect
-from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.stack import Stack
 
 #: What may be so much larger in the last quarter than in the second: a factor, and an amount on top.
 TOLERANCES: Mapping[str, tuple[float, float]] = {

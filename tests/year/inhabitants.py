@@ -11,7 +11,7 @@ from dataclasses import replace
 from chaos.clients import MANNERS, Fleet, Post
 from chaos.plan import Fate, Sent
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.stack import SHARDS
 from wakupush.pb.push_notification_pb2 import PushNotificationRequest
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.application import Type

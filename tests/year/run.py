@@ -23,8 +23,8 @@ from chaos.load import publish_all
 from chaos.plan import Sent
 from wakupush.devnet.demo.conversation import open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import Stack
 from wakupush.devnet.parts.processes import StartFailedError, WaitTimeoutError, wait_until
+from wakupush.devnet.stack import Stack
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from year import clock

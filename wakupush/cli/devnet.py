@@ -50,8 +50,8 @@ def dev(
 
     if parts := devnet.missing_parts():
         raise UsageError(f"dev needs {', '.join(parts)}: install wakupush[devnet]")
-    from wakupush.devnet.demo import dev as in_foreground
-    from wakupush.devnet.demo.stack import External
+    from wakupush.devnet import dev as in_foreground
+    from wakupush.devnet.stack import External
     from wakupush.protocol.identity import parse
     from wakupush.runtime import keyfile
     from wakupush.runtime.settings import load_settings

@@ -55,7 +55,7 @@ def export(*, as_json: AsJson = False, warehouse: Warehouse = None) -> None:
     You may kill it at any time: the next run continues after the last commit.
     """
     with _extra():
-        from wakupush.pipeline.events import export as exporting
+        from wakupush.pipeline.lake import export as exporting
 
     with _job("events", warehouse, lake_job="export") as (spark, settings, progress):
         totals = exporting.run(spark, settings, progress)
@@ -80,7 +80,7 @@ def tidy(
     You may kill it at any time. Reads that began within the last day can still finish.
     """
     with _extra():
-        from wakupush.pipeline.events import tidy as tidying
+        from wakupush.pipeline import tidy as tidying
 
     with _job("tasks", warehouse, lake_job="tidy", tasks=True) as (spark, settings, _):
         totals = tidying.run(spark, settings, without or [])
@@ -106,7 +106,7 @@ def report(
     It reads only days whose events changed since the last report. You may kill it: the next run continues.
     """
     with _extra():
-        from wakupush.pipeline.events import report as reporting
+        from wakupush.pipeline.report import report as reporting
 
     days = _days(first, last, 28)
     with _job("days", warehouse, lake_job="report") as (spark, settings, progress):
@@ -142,7 +142,7 @@ def capacity(
 ) -> None:
     """Compute how many replicas each pool needs, check that on the later half of the days, and print chart values."""
     with _extra():
-        from wakupush.pipeline.events import capacity as planning
+        from wakupush.pipeline import capacity as planning
 
     days = _days(first, last, 28)
     costs = planning.costs(bench, cost or [])
@@ -239,8 +239,8 @@ def synthesize(
 ) -> None:
     """Make up events of a server: daily and weekly load, group chats, outages, dead tokens."""
     with _extra():
-        from wakupush.pipeline.events import made_up
-        from wakupush.pipeline.events.synthesize import Plan
+        from wakupush.pipeline.synthetic import made_up
+        from wakupush.pipeline.synthetic.synthesize import Plan
 
     begin = _day(first) or datetime.now(UTC).date() - timedelta(days=days)
     plan = Plan(seed=seed, messages=messages, first_day=begin, days=days)
@@ -301,7 +301,7 @@ def _job(
 def _note_duration(job: str, settings: Settings) -> Iterator[None]:
     """Note how long a job took, the start and end of Spark included, if it ends well."""
     from wakupush.pipeline.errors import PipelineError
-    from wakupush.pipeline.events.runs import note_run
+    from wakupush.pipeline.runs import note_run
 
     begin = time.monotonic()
     yield

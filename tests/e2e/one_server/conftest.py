@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.stacks import running_node, running_stack
-from wakupush.devnet.demo.stack import Stack
+from wakupush.devnet.stack import Stack
 
 
 @pytest.fixture(scope="package")

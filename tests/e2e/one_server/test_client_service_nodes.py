@@ -9,7 +9,7 @@ import pytest
 from e2e.clients import asked_while
 from e2e.stacks import running_node
 from wakupush.client.drivers.transport import LightTransport
-from wakupush.devnet.demo.stack import SHARDS
+from wakupush.devnet.stack import SHARDS
 
 SHARD = SHARDS[0]
 OK = '{"requestId": "r", "statusDesc": "OK"}'

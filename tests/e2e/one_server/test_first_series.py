@@ -7,8 +7,8 @@ import httpx2
 import pytest
 
 from deploy.monitoring.rules import ALERTS, COMPONENTS
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import POOLS
 
 #: Nobody listens there.

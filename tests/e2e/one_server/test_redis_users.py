@@ -12,8 +12,8 @@ from redis import Redis
 
 from e2e.stacks import refused_by_redis
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.operate.status import NEEDED

@@ -6,8 +6,8 @@ from contextlib import closing
 from redis import Redis
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import REGISTRATION
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.celery_app import celery_app

@@ -4,7 +4,7 @@ from collections import Counter
 
 from support.pipeline import happenings
 from support.pipeline.happenings import day_of
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.lake.lake import Lake
 
 
 def make(messages, seed=1):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import permutations
 from typing import Any
 
-from wakupush.pipeline.events.tables import TABLES
+from wakupush.pipeline.report.tables import TABLES
 
 Row = dict[str, Any]
 #: A row of a table: the table's name, and what names the row.

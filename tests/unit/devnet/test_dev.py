@@ -4,8 +4,8 @@ import json
 
 from rich.console import Console
 
-from wakupush.devnet.demo import dev
-from wakupush.devnet.demo.stack import External, Stack
+from wakupush.devnet import dev
+from wakupush.devnet.stack import External, Stack
 
 EXTERNAL = External(
     waku_url="http://user:planted@waku:8645?a=b",

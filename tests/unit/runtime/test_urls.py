@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakupush.devnet.demo.dev import without_secrets
+from wakupush.devnet.dev import without_secrets
 from wakupush.runtime.urls import is_http, without_user
 
 

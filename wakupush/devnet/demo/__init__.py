@@ -1,1 +1,1 @@
-"""The whole server on one machine, messages for it, and an observer: `wakupush demo`, `dev` and `replay`."""
+"""Messages for a server, an observer of what it does, and a conversation with it: `wakupush demo` and `replay`."""

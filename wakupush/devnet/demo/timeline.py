@@ -15,8 +15,8 @@ from rich.table import Table
 from wakupush.devnet.demo import messages
 from wakupush.devnet.demo.conversation import ClientMessage, Conversation, OpenedReply, Player, Step, load, open_reply
 from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import StartFailedError
+from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,

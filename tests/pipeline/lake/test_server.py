@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.stack import SHARDS, Stack
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.pipeline.events import export, report
-from wakupush.pipeline.events.lake import Lake
+from wakupush.devnet.stack import SHARDS, Stack
+from wakupush.pipeline.lake import export
+from wakupush.pipeline.lake.lake import Lake
+from wakupush.pipeline.report import report
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 

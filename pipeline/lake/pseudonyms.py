@@ -26,9 +26,9 @@ PSEUDONYM_BYTES: Final = 16
 KEY_BYTES: Final = 32
 #: Days after its period for which a key is kept for late events; those that come even later get no pseudonyms.
 GRACE_DAYS: Final = 2
-#: Kinds whose times keep their seconds, for `wakupush.pipeline.events.capacity`. They name no user.
+#: Kinds whose times keep their seconds, for `wakupush.pipeline.capacity`. They name no user.
 TO_THE_SECOND: Final = ("received", "foreign")
-#: Kinds whose latency is kept, for the report and `wakupush.pipeline.events.capacity`.
+#: Kinds whose latency is kept, for the report and `wakupush.pipeline.capacity`.
 TIMED: Final = ("answered", "delivered", "foreign")
 #: Columns that a user's events would have in common with events that have their second.
 OF_NOBODY: Final = ("trace", "worker", "batch_size", "shard", "age_ms")

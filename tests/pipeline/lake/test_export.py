@@ -12,8 +12,8 @@ from support.pipeline.exported import events_of, expected_rows, in_lake, make
 from support.pipeline.happenings import FIRST, seconds
 from wakupush.model.roles import Role
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import export
-from wakupush.pipeline.events.lake import EVENTS, MARK, Lake
+from wakupush.pipeline.lake import export
+from wakupush.pipeline.lake.lake import EVENTS, MARK, Lake
 from wakupush.postgres import events as writing
 from wakupush.postgres import exporting
 from wakupush.postgres.backlog import ExportBacklog, export_backlog

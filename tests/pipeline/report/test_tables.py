@@ -5,9 +5,9 @@ import pytest
 from support.pipeline import counting, happenings, subtracting
 from support.pipeline.happenings import FIRST, pseudonym, seconds
 from wakupush.model.events import Event
-from wakupush.pipeline.events.findings import Total
-from wakupush.pipeline.events.page import WrittenReport, render
-from wakupush.pipeline.events.tables import TABLES, anonymous
+from wakupush.pipeline.report.findings import Total
+from wakupush.pipeline.report.page import WrittenReport, render
+from wakupush.pipeline.report.tables import TABLES, anonymous
 
 K = 5
 

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events.lake import Lake, of_days
+from wakupush.pipeline.lake.lake import Lake, of_days
 from wakupush.runtime.settings import Settings
 
 #: Seconds of CPU time that a worker spends on a message, by queue; on one that is not for us; on an attempt made again.

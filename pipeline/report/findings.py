@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
 from wakupush.model.objectives import ANSWER_SECONDS, BUDGET, DELIVERY_SECONDS
-from wakupush.pipeline.events.capacity import COSTS
-from wakupush.pipeline.events.tables import HIDDEN, Row, Total
+from wakupush.pipeline.capacity import COSTS
+from wakupush.pipeline.report.tables import HIDDEN, Row, Total
 
 Tables = Mapping[str, list[Row]]
 

@@ -9,9 +9,11 @@ import pytest
 
 from support.pipeline import happenings
 from support.pipeline.happenings import DAYS, FIRST, day_of, kept_from
+from wakupush.pipeline import tidy
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import catalog, export, report, tidy
-from wakupush.pipeline.events.lake import EVENTS, Lake
+from wakupush.pipeline.lake import catalog, export
+from wakupush.pipeline.lake.lake import EVENTS, Lake
+from wakupush.pipeline.report import report
 
 DAY = 86_400.0
 

@@ -4,9 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from wakupush.pipeline.events import findings, plots
-from wakupush.pipeline.events.capacity import COSTS
-from wakupush.pipeline.events.tables import TABLES, Total
+from wakupush.pipeline.capacity import COSTS
+from wakupush.pipeline.report import findings, plots
+from wakupush.pipeline.report.tables import TABLES, Total
 
 LAST = date(2026, 11, 27)
 DAYS = [LAST - timedelta(days=13 - offset) for offset in range(14)]

@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import catalog, schema
+from wakupush.pipeline.lake import catalog, schema
 from wakupush.pipeline.spark_errors import SPARK_ERRORS
 from wakupush.runtime.settings import Settings
 

@@ -7,8 +7,10 @@ import pytest
 from support.pipeline import happenings
 from support.pipeline.happenings import DAYS, FIRST, LAST, kept_from, pseudonym, seconds
 from wakupush.model.events import Event, EventKind
-from wakupush.pipeline.events import export, report, state, tidy
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline import tidy
+from wakupush.pipeline.lake import export
+from wakupush.pipeline.lake.lake import Lake
+from wakupush.pipeline.report import report, state
 from wakupush.runtime.settings import CANARY
 
 #: Days of a period of pseudonyms: those of the tests are in two or three.

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from py4j.protocol import Py4JError
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events.lake import Lake, items
+from wakupush.pipeline.lake.lake import Lake, items
 from wakupush.runtime.settings import PipelineSettings, is_remote
 
 #: What browsers have to be told, by the ending of a name: a store knows no types.

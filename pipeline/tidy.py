@@ -12,11 +12,11 @@ from typing import Final
 
 from pyspark.sql import Row, SparkSession
 
-from wakupush.pipeline.events import state
-from wakupush.pipeline.events.catalog import NAMESPACE, alone
-from wakupush.pipeline.events.lake import BRANCH, EVENTS, Lake
-from wakupush.pipeline.events.pseudonyms import keep_from, today
-from wakupush.pipeline.events.report import SCHEMA
+from wakupush.pipeline.lake.catalog import NAMESPACE, alone
+from wakupush.pipeline.lake.lake import BRANCH, EVENTS, Lake
+from wakupush.pipeline.lake.pseudonyms import keep_from, today
+from wakupush.pipeline.report import state
+from wakupush.pipeline.report.report import SCHEMA
 from wakupush.pipeline.session import CATALOG
 from wakupush.runtime.settings import Settings
 

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events.catalog import NAMESPACE
-from wakupush.pipeline.events.lake import Lake
-from wakupush.pipeline.events.pseudonyms import whole_periods
-from wakupush.pipeline.events.tables import TABLES, Row, Table, devices
+from wakupush.pipeline.lake.catalog import NAMESPACE
+from wakupush.pipeline.lake.lake import Lake
+from wakupush.pipeline.lake.pseudonyms import whole_periods
+from wakupush.pipeline.report.tables import TABLES, Row, Table, devices
 from wakupush.runtime.settings import CANARY
 
 ROWS: Final = f"{NAMESPACE}.report_rows"

@@ -17,8 +17,9 @@ import pytest
 from support.pipeline import happenings
 from support.pipeline.exported import expected_rows, in_lake, make
 from wakupush.devnet.parts.processes import wait_until
-from wakupush.pipeline.events import export, tidy
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline import tidy
+from wakupush.pipeline.lake import export
+from wakupush.pipeline.lake.lake import Lake
 from wakupush.postgres import exporting
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 PROGRAM = """
 import os, signal, sys
 from pyspark.sql.readwriter import DataFrameWriterV2
-from wakupush.pipeline.events import lake
+from wakupush.pipeline.lake import lake
 from wakupush.cli import main
 
 def stopping(original):

@@ -11,10 +11,10 @@ from html import escape
 from typing import Final
 
 from wakupush.model.objectives import BUDGET
-from wakupush.pipeline.events import findings
-from wakupush.pipeline.events.findings import Objective, Outage, percent
-from wakupush.pipeline.events.lake import days_between
-from wakupush.pipeline.events.plots import (
+from wakupush.pipeline.lake.lake import days_between
+from wakupush.pipeline.report import findings
+from wakupush.pipeline.report.findings import Objective, Outage, percent
+from wakupush.pipeline.report.plots import (
     NOTHING,
     Band,
     bars,
@@ -26,7 +26,7 @@ from wakupush.pipeline.events.plots import (
     number,
     table,
 )
-from wakupush.pipeline.events.tables import HIDDEN, LATER_ATTEMPTS, NO_SHARD, Row, Total
+from wakupush.pipeline.report.tables import HIDDEN, LATER_ATTEMPTS, NO_SHARD, Row, Total
 
 #: The stages of a message and of a notification, in order, with their names on the page.
 _MESSAGES: Final = {

@@ -1,6 +1,6 @@
 """When jobs ended well: the exporter tells Prometheus."""
 
-from wakupush.pipeline.events.catalog import is_in_postgres
+from wakupush.pipeline.lake.catalog import is_in_postgres
 from wakupush.pipeline.postgres import connect
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import Settings

@@ -13,7 +13,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: The schema version of the events in Postgres that `wakupush.pipeline.events.export` understands.
+#: The schema version of the events in Postgres that `wakupush.pipeline.lake.export` understands.
 EVENT_VERSION: Final = 5
 
 EVENTS: Final = StructType(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from wakupush.pipeline.events.tables import Total
+from wakupush.pipeline.report.tables import Total
 
 WIDTH: Final = 860
 #: The text in place of a hidden number.

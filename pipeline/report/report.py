@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import files, state
-from wakupush.pipeline.events.lake import Lake, of_days
-from wakupush.pipeline.events.page import WrittenReport, render
-from wakupush.pipeline.events.pseudonyms import keep_from, whole_periods
-from wakupush.pipeline.events.tables import TABLES, Row, Table, anonymous
+from wakupush.pipeline.lake.lake import Lake, of_days
+from wakupush.pipeline.lake.pseudonyms import keep_from, whole_periods
+from wakupush.pipeline.report import files, state
+from wakupush.pipeline.report.page import WrittenReport, render
+from wakupush.pipeline.report.tables import TABLES, Row, Table, anonymous
 from wakupush.pipeline.session import CATALOG
 from wakupush.runtime.connections.postgres import KEEPALIVES
 from wakupush.runtime.settings import Settings

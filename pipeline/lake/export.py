@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import schema
-from wakupush.pipeline.events.catalog import alone, is_folder_alone, warehouse
-from wakupush.pipeline.events.lake import MARK, Lake, LakeMark, LakeState
-from wakupush.pipeline.events.pseudonyms import Keys, blur, rehash, today
+from wakupush.pipeline.lake import schema
+from wakupush.pipeline.lake.catalog import alone, is_folder_alone, warehouse
+from wakupush.pipeline.lake.lake import MARK, Lake, LakeMark, LakeState
+from wakupush.pipeline.lake.pseudonyms import Keys, blur, rehash, today
 from wakupush.pipeline.postgres import connect, jdbc_options, read_slices
 from wakupush.pipeline.spark_errors import SPARK_ERRORS
 from wakupush.postgres import exporting

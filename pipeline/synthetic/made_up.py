@@ -6,13 +6,13 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import synthesize
-from wakupush.pipeline.events.catalog import alone
-from wakupush.pipeline.events.export import for_lake, keys_of
-from wakupush.pipeline.events.lake import MARK, Lake, LakeMark
-from wakupush.pipeline.events.pseudonyms import today
-from wakupush.pipeline.events.synthesize import Plan
+from wakupush.pipeline.lake.catalog import alone
+from wakupush.pipeline.lake.export import for_lake, keys_of
+from wakupush.pipeline.lake.lake import MARK, Lake, LakeMark
+from wakupush.pipeline.lake.pseudonyms import today
 from wakupush.pipeline.postgres import connect, jdbc_options
+from wakupush.pipeline.synthetic import synthesize
+from wakupush.pipeline.synthetic.synthesize import Plan
 from wakupush.postgres import exporting, maintenance
 from wakupush.runtime.settings import Settings
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from wakupush.model.events import period_of
+from wakupush.pipeline import tidy
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import lake as lakes
-from wakupush.pipeline.events import schema, tidy
-from wakupush.pipeline.events.lake import EVENTS, MARK, Lake, LakeMark
-from wakupush.pipeline.events.pseudonyms import GRACE_DAYS, Keys, rehash
+from wakupush.pipeline.lake import lake as lakes
+from wakupush.pipeline.lake import schema
+from wakupush.pipeline.lake.lake import EVENTS, MARK, Lake, LakeMark
+from wakupush.pipeline.lake.pseudonyms import GRACE_DAYS, Keys, rehash
 
 DAY = date(2026, 11, 3)
 LATER = DAY + timedelta(days=1)

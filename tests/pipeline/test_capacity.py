@@ -15,10 +15,12 @@ from benchmarks.loads import LOADS, Measured
 from support.pipeline import happenings
 from support.pipeline.happenings import FIRST, LAST, day_of
 from wakupush.model.queues import QUEUES
+from wakupush.pipeline import capacity
+from wakupush.pipeline.capacity import CONCURRENCY, USE, Load, Question, enough, play, values
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import capacity, export, made_up, synthesize
-from wakupush.pipeline.events.capacity import CONCURRENCY, USE, Load, Question, enough, play, values
-from wakupush.pipeline.events.lake import Lake
+from wakupush.pipeline.lake import export
+from wakupush.pipeline.lake.lake import Lake
+from wakupush.pipeline.synthetic import made_up, synthesize
 
 
 def question(**changes):

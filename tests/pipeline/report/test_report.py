@@ -16,10 +16,11 @@ from support.pipeline import counting, happenings
 from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, kept_from
 from wakupush.model.events import EventKind
 from wakupush.pipeline.errors import PipelineError
-from wakupush.pipeline.events import export, files, page, report
-from wakupush.pipeline.events.lake import Lake, days_between
-from wakupush.pipeline.events.pseudonyms import whole_periods
-from wakupush.pipeline.events.tables import TABLES, Total
+from wakupush.pipeline.lake import export
+from wakupush.pipeline.lake.lake import Lake, days_between
+from wakupush.pipeline.lake.pseudonyms import whole_periods
+from wakupush.pipeline.report import files, page, report
+from wakupush.pipeline.report.tables import TABLES, Total
 from wakupush.pipeline.session import CATALOG
 
 MESSAGES = 1500

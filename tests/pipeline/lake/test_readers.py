@@ -8,7 +8,7 @@ import pytest
 
 from support.pipeline import happenings
 from support.pipeline.happenings import FIRST, day_of
-from wakupush.pipeline.events import export
+from wakupush.pipeline.lake import export
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "operating" / "reading-the-lake.md"
 

@@ -1,0 +1,1 @@
+"""The event lake: its tables, pseudonyms, and the export into it."""

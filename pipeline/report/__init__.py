@@ -1,0 +1,1 @@
+"""The report: its tables, what is known of each day, the page."""

@@ -1,0 +1,1 @@
+"""Events that nobody caused: a server in numbers, for benchmarks and trials."""
