@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from wakupush.model.failures import Failure
 from wakupush.protocol import application, payload, secp256k1
+from wakupush.protocol import secp256k1_public as public
+from wakupush.protocol import secp256k1_raw as raw
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256, keccak256_public
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.payload import Payload, Signature
-from wakupush.protocol.secp256k1 import public, raw
 
 secrets = st.integers(1, secp256k1.ORDER - 1).map(lambda number: number.to_bytes(32, "big"))
 digests = st.binary(min_size=32, max_size=32)

@@ -5,7 +5,7 @@ from typing import cast
 import coincurve
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from wakupush.protocol.secp256k1.constants import PRIVATE_BYTES, RECOVERY_IDS, SIGNATURE_BYTES, Point
+from wakupush.protocol.secp256k1_constants import PRIVATE_BYTES, RECOVERY_IDS, SIGNATURE_BYTES, Point
 
 
 def is_secret(secret: bytes) -> bool:

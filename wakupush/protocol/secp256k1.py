@@ -1,6 +1,6 @@
 """The operations of secp256k1: raw calls of libsecp256k1, or public objects where another coincurve has moved these."""
 
-from wakupush.protocol.secp256k1.constants import (
+from wakupush.protocol.secp256k1_constants import (
     COMPRESSED_BYTES,
     ORDER,
     PRIME,
@@ -12,7 +12,7 @@ from wakupush.protocol.secp256k1.constants import (
 )
 
 try:
-    from wakupush.protocol.secp256k1.raw import (
+    from wakupush.protocol.secp256k1_raw import (
         compressed,
         is_secret,
         parse,
@@ -23,7 +23,7 @@ try:
         uncompressed,
     )
 except (AttributeError, ImportError):
-    from wakupush.protocol.secp256k1.public import (
+    from wakupush.protocol.secp256k1_public import (
         compressed,
         is_secret,
         parse,

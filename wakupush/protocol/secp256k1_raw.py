@@ -11,7 +11,7 @@ from typing import Any, Final
 from coincurve._libsecp256k1 import ffi, lib
 from coincurve.context import GLOBAL_CONTEXT
 
-from wakupush.protocol.secp256k1.constants import (
+from wakupush.protocol.secp256k1_constants import (
     COMPRESSED_BYTES,
     PRIVATE_BYTES,
     RECOVERY_IDS,
