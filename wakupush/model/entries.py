@@ -8,7 +8,7 @@ from wakupush.model.waku_message import WakuMessage
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message as it arrived: ciphertext."""
+    """A message as it arrived: ciphertext, and perhaps what another worker opened, sealed."""
 
     #: The shard that it came from, and that its answer goes to.
     pubsub_topic: str
@@ -22,7 +22,7 @@ class Entry:
     live: bool = False
     #: Whether it waited in Postgres, and is enqueued before the transaction that takes it out of the ledger has ended.
     deferred: bool = False
-    #: The message as another worker opened it (`application.seal_opened`), so that nobody opens it twice; else empty.
+    #: The message as another worker opened it, see `application.seal_opened`; else empty.
     opened: bytes = field(default=b"", repr=False)
 
     @property

@@ -1,6 +1,7 @@
 """62/STATUS-PAYLOADS: ApplicationMetadataMessage, the content of a payload."""
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -93,19 +94,21 @@ def read(payload: Payload, recipient: PublicKey | None = None) -> Opened | segme
 def seal_opened(message: Opened, key: bytes, message_hash: bytes) -> bytes:
     """Return an opened message, sealed for another worker of the same server.
 
+    A change of its form needs another name of the key: workers of two releases exchange such messages.
+
     Args:
-        key: 32 bytes, that only the server's workers have.
+        key: `Identity.opened_key`, 32 bytes.
         message_hash: of the message on the network, 32 bytes; the result is bound to it.
     """
     recipient = message.recipient.uncompressed if message.recipient else b""
     head = message.type.to_bytes(_TYPE_BYTES, "big", signed=True) + message.message_id + message.signer.uncompressed
-    return seal(key, bytes([len(recipient)]) + recipient + head + message.inner, bound_to=message_hash)
+    return seal(_key_for(message_hash, key), bytes([len(recipient)]) + recipient + head + message.inner)
 
 
 def unseal_opened(sealed: bytes, key: bytes, message_hash: bytes) -> Opened | None:
     """Return the message that `seal_opened` sealed; None if it is of another message or server."""
     try:
-        plain = unseal(key, sealed, bound_to=message_hash)
+        plain = unseal(_key_for(message_hash, key), sealed)
     except UnsealableError:
         return None
     size, rest = plain[0], plain[1:]
@@ -117,6 +120,11 @@ def unseal_opened(sealed: bytes, key: bytes, message_hash: bytes) -> Opened | No
         rest[_TYPE_BYTES:_SIGNER_START],
         PublicKey(recipient) if recipient else None,
     )
+
+
+def _key_for(message_hash: bytes, key: bytes) -> bytes:
+    """Return a key for one message: no number of messages wears out the nonces of one key."""
+    return blake2b(message_hash, key=key, digest_size=32).digest()
 
 
 def wrap_public(metadata: bytes, contact_code: bytes = b"") -> bytes:

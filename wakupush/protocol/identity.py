@@ -23,7 +23,7 @@ _TRACE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The server's key pairs, and keys derived by HKDF from its root, which no rotation changes.
+    """The server's key pairs, and keys derived by HKDF from its root, which no rotation changes, but for one.
 
     A server whose key was never rotated has one key, which is its root, too.
     """
@@ -44,7 +44,7 @@ class Identity:
     _queried_key: bytes = field(repr=False)
     _device_key: bytes = field(repr=False)
     _thread_key: bytes = field(repr=False)
-    #: Seals messages that one worker opened and another one handles.
+    #: Seals messages that one worker opened and another one handles; today's key makes it, and it goes with that key.
     opened_key: bytes = field(repr=False)
     #: Seals segments while `rebuild` puts them together.
     segment_key: bytes = field(repr=False)
@@ -80,7 +80,7 @@ class Identity:
             _queried_key=derive("queried"),
             _device_key=derive("device"),
             _thread_key=derive("thread"),
-            opened_key=derive("opened"),
+            opened_key=_derive(private_key, "opened"),
             segment_key=derive("segment"),
             pipeline_key=derive("pipeline"),
             at_rest=AtRest.of(derive),

@@ -1,4 +1,4 @@
-"""AES-256-GCM with the nonce in front: registrations, items of an allowed_key_list, messages that workers pass on."""
+"""AES-256-GCM with the nonce in front: sealed registrations and the items of an allowed_key_list."""
 
 import secrets
 
@@ -14,25 +14,24 @@ class UnsealableError(ValueError):
     """The bytes were not sealed with this key, or were changed since."""
 
 
-def seal(key: bytes, plaintext: bytes, nonce: bytes | None = None, *, bound_to: bytes | None = None) -> bytes:
+def seal(key: bytes, plaintext: bytes, nonce: bytes | None = None) -> bytes:
     """Return nonce (12 bytes) | ciphertext | tag (16 bytes).
 
     Args:
         key: 32 bytes, for example an ECDH X coordinate.
         nonce: 12 bytes, to make known vectors again; random unless given.
-        bound_to: what has to be given again to unseal it.
     """
     nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce
-    return nonce + AESGCM(key).encrypt(nonce, plaintext, bound_to)
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, None)
 
 
-def unseal(key: bytes, ciphertext: bytes, *, bound_to: bytes | None = None) -> bytes:
+def unseal(key: bytes, ciphertext: bytes) -> bytes:
     """Return the plaintext of `seal`.
 
     Raises:
-        UnsealableError: another key, changed, bound to something else, or too short.
+        UnsealableError: another key, changed, or too short.
     """
     try:
-        return AESGCM(key).decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], bound_to)
+        return AESGCM(key).decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], None)
     except (InvalidTag, ValueError):
         raise UnsealableError("not sealed with this key") from None

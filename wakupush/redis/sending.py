@@ -17,12 +17,12 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Bytes of messages in one task at most: a worker of two processes holds two, and all that it makes of them.
 TASK_BYTES: Final = 2**20
-#: Bytes of an entry in Redis without its payload, and of a task that carries it alone.
+#: Bytes of an entry in Redis without what is in base64, and of a task that carries it alone.
 _OVERHEAD_BYTES: Final = 1500
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
-    """Return the fields of an entry that its hash covers, as JSON can hold them."""
+    """Return the fields of an entry as JSON can hold them; of the message, those that its hash covers."""
     return {
         "pubsub_topic": entry.pubsub_topic,
         "hash": entry.hash.hex(),
@@ -38,7 +38,7 @@ def encode_entry(entry: Entry) -> dict[str, Any]:
 
 
 def decode_entry(value: dict[str, Any]) -> Entry:
-    """Return the entry that `encode_entry` encoded; fields that its hash does not cover have their defaults."""
+    """Return the entry that `encode_entry` encoded; the other fields of the message have their defaults."""
     return Entry(
         pubsub_topic=value["pubsub_topic"],
         hash=bytes.fromhex(value["hash"]),
@@ -86,7 +86,7 @@ def in_tasks(entries: Iterable[Entry], most: int | None = None) -> Iterator[list
 
 
 def encoded_bytes(entry: Entry) -> int:
-    """Return about how many bytes of Redis a message takes in a task: its payload is in base64 twice."""
+    """Return about how many bytes of Redis a message takes in a task: it is in base64 twice."""
     return _bytes(entry) * 16 // 9 + _OVERHEAD_BYTES
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -71,8 +72,9 @@ def handle(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: boo
 
 
 def _scatter(engine: Engine, queue: Queue, entries: Sequence[Entry], *, is_rest: bool) -> None:
+    # Each is opened anew, in case that what another worker sealed is the fault.
     for entry in entries:
-        send_entries(engine.app, queue, [entry], alone=True, rest=is_rest)
+        send_entries(engine.app, queue, [replace(entry, opened=b"")], alone=True, rest=is_rest)
 
 
 def _handle_alone(engine: Engine, queue: Queue, entry: Entry, *, is_rest: bool) -> None:

@@ -69,5 +69,5 @@ class Message:
     content: Content
     #: Of a message in segments: the part that completed it.
     last_part: Part | None = None
-    #: What `content` was read from; None of what is no message, and of one in segments.
+    #: What `content` was read from; None of what is no message, or large, and of one in segments.
     opened: Opened | None = None

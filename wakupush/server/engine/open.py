@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
@@ -13,6 +13,9 @@ from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.segments import Segment
 from wakupush.server.engine.kind import Kind, Kinds
 from wakupush.server.engine.message import Content, Deferred, Elsewhere, Message, Part
+
+#: Bytes of a message that is passed on opened, at most: strangers must not fill queues with more than they send.
+MOST_OPENED_BYTES: Final = 4096
 
 #: What an envelope holds, before the message inside is parsed.
 Envelope = application.Opened | Part | Failure
@@ -69,8 +72,10 @@ def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | No
         envelope = open_symmetric(entry, [key for key in candidates if key is not None])
         if envelope is Failure.NOT_FOR_US and None in candidates:
             return Message(entry, Deferred(for_key=True))
-    opened = envelope if isinstance(envelope, application.Opened) else None
-    return Message(entry, reader.read(envelope), opened=opened)
+    content = reader.read(envelope)
+    if isinstance(envelope, application.Opened) and len(envelope.inner) <= MOST_OPENED_BYTES:
+        return Message(entry, content, opened=envelope)
+    return Message(entry, content)
 
 
 def _opened_before(entry: Entry, identity: Identity) -> application.Opened | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 from celery import Celery
 
@@ -13,9 +12,6 @@ from wakupush.protocol.identity import Identity
 from wakupush.redis.sending import in_tasks, send_entries
 from wakupush.server.engine.message import Message
 
-#: Bytes of a message that is handed on opened, at most: to open a larger one again costs less than to carry it twice.
-MOST_OPENED_BYTES: Final = 65_536
-
 
 def as_opened(messages: Iterable[tuple[Queue, Message]], identity: Identity) -> list[tuple[Queue, Entry]]:
     """Return messages as their next worker gets them: sealed as this one opened them."""
@@ -24,7 +20,7 @@ def as_opened(messages: Iterable[tuple[Queue, Message]], identity: Identity) -> 
 
 def _as_opened(message: Message, identity: Identity) -> Entry:
     entry = message.entry
-    if message.opened is None or entry.opened or len(message.opened.inner) > MOST_OPENED_BYTES:
+    if message.opened is None or entry.opened:
         return entry
     return replace(entry, opened=seal_opened(message.opened, identity.opened_key, entry.hash))
 

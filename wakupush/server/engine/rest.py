@@ -23,7 +23,7 @@ from wakupush.server.engine.pass_on import pass_on
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Bytes that the queue may have in Redis: about 8,000 messages, which one process handles in a quarter of a minute.
+#: Bytes that the queue may have in Redis: about 6,000 messages, which one process handles in a quarter of a minute.
 MOST_BYTES: Final = 16 * 2**20
 #: Seconds between looks for a worker of the pool.
 LOOK_SECONDS: Final = 5.0
