@@ -159,6 +159,7 @@ def check_consistent(case: Case) -> Iterator[Violation]:
             failed = max((it.at for it, state in until if state == "failed" and it.at <= latest), default=0.0)
             if not (failed if one == SUCCESS else admitted > failed or second - failed <= JUST_BEFORE):
                 detail = f"{one}, then {other} after {second - first:.1f} s"
+                detail += f"; admitted {second - admitted:.1f} s and failed {second - failed:.1f} s before"
                 yield Violation(Kind.ANSWERED_INCONSISTENTLY, item.delivery_key[:16], detail)
 
 
