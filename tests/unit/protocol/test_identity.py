@@ -10,7 +10,8 @@ from wakupush.protocol import topics
 from wakupush.protocol.identity import Identity, parse, to_text
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey
 
-OF_CLIENTS = {"private_key", "previous", "by_topic", "by_id", "root"}
+#: What another key changes.
+CHANGING = {"private_key", "previous", "by_topic", "by_id", "root", "opened_key"}
 
 
 def derived(identity):
@@ -18,7 +19,7 @@ def derived(identity):
     return {
         field.name: getattr(identity, field.name)
         for field in dataclasses.fields(identity)
-        if field.name not in OF_CLIENTS
+        if field.name not in CHANGING
     } | {"at_rest": (at_rest._derive("a purpose"), at_rest._access_token, at_rest._item_key)}
 
 
@@ -34,6 +35,8 @@ def test_rotation_and_retirement_leave_derived_keys():
     assert [key.public_key for key in twice.previous] == [once.public_key, IDENTITY.public_key]
     assert (last.public_key, last.previous) == (twice.public_key, ())
     assert derived(Identity.of(once.private_key)) != derived(IDENTITY)
+    assert len({identity.opened_key for identity in (IDENTITY, once, twice)}) == 3
+    assert last.opened_key == twice.opened_key
 
 
 def test_a_key_file_is_read_as_it_was_written():

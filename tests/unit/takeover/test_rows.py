@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import asdict
 
 from hypothesis import given
@@ -59,7 +60,7 @@ def reference(registrations=(), requests=()):
 
 
 def read_all(registrations, most_installations=50):
-    with reference(registrations) as connection:
+    with closing(reference(registrations)) as connection:
         return [
             rows.read(row, IDENTITY, LIMITS)
             for batch in source.rows(connection, most_bytes=2_000, most_installations=most_installations)
@@ -110,7 +111,7 @@ def test_any_registration_yields_a_change_or_a_reason(changed):
 
 @given(st.lists(value, unique_by=repr))
 def test_of_any_request_comes_an_id_or_nothing(requests):
-    with reference(requests=requests) as connection:
+    with closing(reference(requests=requests)) as connection:
         found = list(source.requests(connection))
     assert {len(each) for ids, _ in found for each in ids} <= {16, 32}
     # A value that is there already is refused by SQLite itself, before it is a row.
@@ -134,7 +135,7 @@ def test_rows_of_one_user_cost_what_rows_of_many_do():
     """Of a user with many unregistered installations each row was looked at for each other."""
     many = [(CLIENT.public_key.key_hash, f"{INSTALLATION[:-4]}{number:04}", 1, None) for number in range(4_000)]
     steps = []
-    with reference(many) as connection:
+    with closing(reference(many)) as connection:
         connection.set_progress_handler(lambda: steps.append(None), 1_000)
         assert sum(map(len, source.rows(connection, most_bytes=2_000, most_installations=50))) == 4_000
     assert len(steps) * 1_000 < 200 * 4_000
@@ -157,7 +158,7 @@ def test_only_what_a_user_has_too_many_of_is_told():
 
 def test_no_value_shows_a_registration():
     row = CLIENT.public_key.key_hash, INSTALLATION, 1, registered().SerializeToString()
-    with reference([row]) as connection:
+    with closing(reference([row])) as connection:
         [[read]] = source.rows(connection, most_bytes=2_000, most_installations=50)
     assert SECRET not in repr(read)
     assert SECRET not in repr(rows.read(read, IDENTITY, LIMITS))
