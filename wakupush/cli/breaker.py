@@ -100,7 +100,8 @@ def _print(statuses: list[BreakerStatus]) -> None:
     from rich.table import Table
 
     names = ("app", "platform", "state", "open_seconds", "faults", "probes", "no_free_slot")
-    table = Table(*(name.replace("_", " ") for name in names), box=None)
+    headings = {"open_seconds": "seconds until a probe", "faults": "faults while closed"}
+    table = Table(*(headings.get(name, name.replace("_", " ")) for name in names), box=None)
     for facts in map(_facts, statuses):
         table.add_row(*(str(facts[name] or "") for name in names))
     print_tables(table)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from wakupush.model.platforms import AppPlatform
     from wakupush.operate.status import Status
+    from wakupush.redis.presence import RunningProcess
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -150,10 +151,10 @@ def _screen(status: Status) -> RenderableType:
 
 def _tables(status: Status) -> Iterator[RenderableType]:
     facts = _facts(status)
-    processes: dict[tuple[str, str], list[str]] = {}
+    processes: dict[tuple[str, str], list[RunningProcess]] = {}
     for process in status.processes:
         if not process.is_gone:
-            processes.setdefault((process.role, process.version), []).append(", ".join(process.failing) or "ready")
+            processes.setdefault((process.role, process.version), []).append(process)
     queues = {name: {"queue": name, **queue} for name, queue in facts["queues"].items()}  # type: ignore[attr-defined]  # a dict
     yield _table(
         "nodes",
@@ -170,8 +171,14 @@ def _tables(status: Status) -> Iterator[RenderableType]:
     yield _table(
         "processes",
         [
-            {"process": role, "release": version, "count": len(states), "state": "; ".join(sorted(set(states)))}
-            for (role, version), states in sorted(processes.items())
+            {
+                "process": role,
+                "release": version,
+                "count": len(group),
+                "state": "; ".join(sorted({", ".join(process.failing) or "ready" for process in group})),
+                "heard of, seconds ago": round(max(process.silence for process in group)),
+            }
+            for (role, version), group in sorted(processes.items())
         ],
     )
     yield _table("queues", list(queues.values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import re
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,10 @@ from wakupush.cli.output import print_tables
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from psycopg import Connection
+
     from wakupush.model.dead_letters import PastEvent
     from wakupush.operate.why import Story
     from wakupush.protocol.keys import PublicKey
@@ -23,25 +28,30 @@ if TYPE_CHECKING:
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
 
-#: Digits of a trace id, which are the first of a message's hash.
+#: Digits of a trace id, which are the first of a message's hash, and of a public key.
 TRACE_DIGITS = 16
+KEY_DIGITS = 130
 
 
 def why(
     message: Annotated[
         str | None,
-        typer.Argument(help="Trace id, as in logs (32 hex digits), or the hash of the message on the network (64)."),
+        typer.Argument(
+            help="Trace id (32 hex digits in logs, 16 in rows), or hash of the message on the network (64)."
+        ),
     ] = None,
     *,
-    user: Annotated[str | None, typer.Option(help="Public key, 0x04…: all messages about this user.")] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Public key, 0x04…: messages about this user that were not refused or filtered.")
+    ] = None,
     around: Annotated[
         str | None, typer.Option(help="With --user: the time, such as 10:31 or 2026-11-24T10:31, in UTC.")
     ] = None,
     within: Annotated[str, typer.Option(help="With --user: how far from it: 45s, 10m, 2h.")] = "10m",
-    since: Annotated[str, typer.Option(help="How far back to look for a message: 90m, 2h, 3d.")] = "3d",
+    since: Annotated[str | None, typer.Option(help="How far back to look for a message: 90m, 2h. Default: 3d.")] = None,
     last_hour: Annotated[bool, typer.Option("--last-hour", help="How many pushes were lost, by reason.")] = False,
     reveal_filters: Annotated[
-        bool, typer.Option("--reveal-filters", help="Say which choice of the receiver kept a push back; it is logged.")
+        bool, typer.Option("--reveal-filters", help="Say which choice of a receiver kept a push back; it is logged.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,17 +61,20 @@ def why(
     """
     if (message is not None) + (user is not None) + last_hour != 1:
         raise UsageError("name a message, or --user with --around, or --last-hour")
+    if reveal_filters:
+        import structlog
+
+        subject = {"user": str(_key(user))} if user else {"message": message} if message else {"time": "last hour"}
+        structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **subject)
     if last_hour:
-        _print_losses(as_json=as_json)
+        if since is not None or around is not None:
+            raise UsageError("--last-hour takes no time; `wakupush why --user` and MESSAGE do")
+        end = datetime.now(UTC)
+        _print_losses((end - timedelta(hours=1), end), reveal_filters=reveal_filters, as_json=as_json)
         return
     from wakupush.operate import why as stories
     from wakupush.server.engine.identity import load_identity
 
-    if reveal_filters:
-        import structlog
-
-        subject = {"message": message} if user is None else {"user": str(_key(user))}
-        structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **subject)
     with open_postgres() as (settings, connection):
         identity = load_identity(settings)
         if user is not None:
@@ -69,17 +82,52 @@ def why(
             days = settings.pipeline.pseudonym_days
             messages = stories.by_user(connection, identity, _key(user), window, period_days=days)
         else:
-            begin = datetime.now(UTC) - timedelta(seconds=duration(since, "--since"))
+            begin = datetime.now(UTC) - timedelta(seconds=duration(since or "3d", "--since"))
             messages = [stories.by_trace_id(connection, identity, _trace_id(message or ""), begin)]
+        withheld = _withheld(connection, window, reveal_filters=reveal_filters) if user is not None else {}
     for story in messages:
         _print(story, reveal_filters=reveal_filters, as_json=as_json)
-    if not messages:
-        typer.echo("no message about this user is known from then: nobody asked for a push, or it did not get here")
+    if user is not None:
+        _print_others(withheld, is_first=not messages, as_json=as_json)
     raise typer.Exit(int(not any(story.events for story in messages)))
+
+
+def _withheld(connection: Connection, window: tuple[datetime, timedelta], *, reveal_filters: bool) -> dict[str, int]:
+    """Return how many notifications for anybody were refused or filtered in a time, by failure or choice."""
+    from wakupush.postgres import history
+
+    around, within = window
+    numbers: Counter[str] = Counter()
+    for kind, label, count in history.losses(connection, around - within, around + within):
+        if kind in {"refused", "filtered"}:
+            numbers[_shown(kind, label, reveal_filters=reveal_filters)] += count
+    return dict(numbers)
+
+
+def _shown(kind: str, label: str, *, reveal_filters: bool) -> str:
+    """Return the name of a failure or choice. Which choices of receivers keep pushes back is nobody's business."""
+    return label if kind != "filtered" or reveal_filters else "the receiver's choice"
+
+
+def _print_others(withheld: Mapping[str, int], *, is_first: bool, as_json: bool) -> None:
+    """Say what can be about the user, too: events of what is refused or filtered name nobody."""
+    if as_json:
+        if withheld:
+            typer.echo(json.dumps({"refused_or_filtered_for_anybody": withheld}))
+        return
+    if is_first:
+        typer.echo("no message about this user is known from then: nobody asked for a push, or it did not get here,")
+        typer.echo("or it was refused or filtered")
+    if withheld:
+        reasons = ", ".join(f"{label} {count}" for label, count in withheld.items())
+        typer.echo(f"refused or filtered in that time, for this user or others: {reasons};")
+        typer.echo("their events name nobody: ask the sender for the hash of the message, then `wakupush why HASH`")
 
 
 def _trace_id(text: str) -> str:
     digits = text.lower().removeprefix("0x")
+    if len(digits) == KEY_DIGITS:
+        raise UsageError("this is a public key: name it by --user, and the time by --around")
     if not re.fullmatch(r"[0-9a-f]{16}|([0-9a-f]{16})\1|[0-9a-f]{64}", digits):
         raise UsageError("a message is named by its trace id (32 hex digits in logs, 16 in rows) or its hash (64)")
     return digits[:TRACE_DIGITS]
@@ -143,13 +191,17 @@ def _print(story: Story, *, reveal_filters: bool, as_json: bool) -> None:
     typer.echo(f"{story.trace_id}: {story.conclusion}")
 
 
-def _print_losses(*, as_json: bool) -> None:
+def _print_losses(time: tuple[datetime, datetime], *, reveal_filters: bool, as_json: bool) -> None:
     from rich.table import Table
 
     from wakupush.postgres import history
 
     with open_postgres() as (_, connection):
-        rows = history.losses(connection, 3600)
+        losses = history.losses(connection, *time)
+    numbers: Counter[tuple[str, str]] = Counter()
+    for kind, label, count in losses:
+        numbers[kind, _shown(kind, label, reveal_filters=reveal_filters)] += count
+    rows = [(kind, label, count) for (kind, label), count in numbers.most_common()]
     admitted = sum(count for kind, _, count in rows if kind == "admitted")
     if as_json:
         for kind, label, count in rows:
@@ -157,7 +209,6 @@ def _print_losses(*, as_json: bool) -> None:
         return
     table = Table("count", "share of the admitted", "what", "failure or reason", box=None)
     for kind, label, count in rows:
-        # Which choices of receivers keep pushes back is nobody's business.
-        shown = "" if kind == "filtered" else label
-        table.add_row(str(count), f"{100 * count / admitted:.1f} %" if admitted else "", kind, shown)
+        is_of_admitted = admitted and kind not in {"refused", "filtered"}
+        table.add_row(str(count), f"{100 * count / admitted:.1f} %" if is_of_admitted else "", kind, label)
     print_tables(table)

@@ -79,6 +79,8 @@ def _shown(value: object) -> Any:
 
 def documentation(name: str) -> EffectiveSetting | None:
     """Return the setting whose variable has this name, in whatever case, also without the prefix."""
-    variable = "WAKUPUSH_" + name.upper().removeprefix("WAKUPUSH_").replace(".", "__")
+    group, *place = name.upper().removeprefix("WAKUPUSH_").replace(".", "__").split("__")
+    # All apps have the same settings.
+    variable = "__".join(["WAKUPUSH_" + group, *(["NAME", *place[1:]] if group == "APPS" else place)])
     defaults = _settings(Settings.model_construct(apps={"name": AppSettings()}), {})
     return next((setting for setting in defaults if setting.variable == variable), None)

@@ -209,7 +209,7 @@ def _of_deliveries(status: Status) -> Iterator[str]:
         if breaker.state is not BreakerState.CLOSED:
             name = breaker.app_platform.title
             state = breaker.state.name.lower()
-            yield f"the breaker of {name} is {state}: its notifications wait; see `wakupush breaker list`"
+            yield f"the breaker of {name} is {state}: its notifications wait; why: `wakupush why --last-hour`"
         elif breaker.faults:
             name, many = breaker.app_platform.title, "post" if breaker.faults == 1 else f"{breaker.faults} posts"
             yield f"the last {many} for {name} failed or hung: is gorush well? After some more the breaker opens"

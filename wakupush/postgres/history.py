@@ -27,10 +27,10 @@ def messages_of(
     return [(trace_id, time) for trace_id, time in connection.execute(_SQL["of_user"], values).fetchall()]
 
 
-def losses(connection: Connection, seconds: float) -> list[tuple[str, str, int]]:
-    """Return the kinds of outcomes within the last seconds, with failure or reason, and their number.
+def losses(connection: Connection, since: datetime, until: datetime) -> list[tuple[str, str, int]]:
+    """Return the kinds of outcomes within a time, with failure or reason, and their number.
 
     It reads all events of that time.
     """
-    rows = connection.execute(_SQL["losses"], {"seconds": seconds}).fetchall()
+    rows = connection.execute(_SQL["losses"], {"since": since, "until": until}).fetchall()
     return [(kind, label, count) for kind, label, count in rows]

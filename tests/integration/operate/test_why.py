@@ -158,10 +158,14 @@ def test_who_filters_is_hidden_unless_asked_for(run, server, client):
     message = request(client, server, registered, chat_id=shake256_64(chat))
     server.handle(DISPATCH, message)
     name = message_hash(SHARD, message).hex()
-    for arguments in ([name], [name, "--json"], ["--last-hour"], ["--user", str(client.public_key)]):
+    user = ["--user", str(client.public_key)]
+    for arguments in ([name], ["--last-hour"], user):
         assert "muted" not in run(server, *arguments)
+        assert "muted" not in run(server, *arguments, "--json")
     assert "accepted, not pushed by the receiver's choice" in run(server, name)
-    assert "muted" in run(server, name, "--reveal-filters")
+    assert "for this user or others: the receiver's choice 1;" in run(server, *user)
+    for arguments in ([name], ["--last-hour"], user):
+        assert "muted_chat" in run(server, *arguments, "--reveal-filters")
 
 
 def test_a_user_is_found_around_a_time_and_no_other(run, server, client):
@@ -189,7 +193,15 @@ def test_the_last_hour_is_summed_up(run, server, client):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("abc",), ("00" * 8, "--last-hour"), ("--user", "0x04"), ("--user", "0x04", "--around", "noon")],
+    [
+        (),
+        ("abc",),
+        ("0x04" + "00" * 64,),
+        ("00" * 8, "--last-hour"),
+        ("--last-hour", "--since", "2h"),
+        ("--user", "0x04"),
+        ("--user", "0x04", "--around", "noon"),
+    ],
 )
 def test_wrong_arguments_are_named(run, server, arguments):
     run(server, *arguments, expect=2)

@@ -166,7 +166,7 @@ def test_minutes_of_a_day_are_found_without_reading_the_day(connection, query):
     )
     connection.execute("VACUUM ANALYZE delivery_events")
     since = NOW - timedelta(hours=3)
-    values = {"since": since, "until": since + timedelta(minutes=10), "pseudonyms": [b"x"], "most": 50, "seconds": 600}
+    values = {"since": since, "until": since + timedelta(minutes=10), "pseudonyms": [b"x"], "most": 50}
     [[[plan]]] = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {history._SQL[query]}", values).fetchall()
     nodes = [plan["Plan"]]
     for node in nodes:

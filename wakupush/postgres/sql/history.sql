@@ -6,6 +6,6 @@ GROUP BY trace_id ORDER BY min(time) LIMIT %(most)s
 
 -- name: losses
 SELECT kind, coalesce(failure, reason, ''), sum(count)::bigint FROM delivery_events
-WHERE time >= now() - %(seconds)s * interval '1 second'
+WHERE time BETWEEN %(since)s AND %(until)s
     AND kind IN ('refused', 'filtered', 'admitted', 'delivered', 'failed', 'unknown', 'expired', 'dead_letter')
 GROUP BY 1, 2 ORDER BY 3 DESC
