@@ -106,8 +106,12 @@ class SqliteFile:
         self._path = str(path)
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE, _INDEX):
-            self._connection.execute(statement)
+        try:
+            for statement in ("PRAGMA busy_timeout = 5000", "PRAGMA journal_mode = WAL", _TABLE, _INDEX):
+                self._connection.execute(statement)
+        except sqlite3.Error:
+            self._connection.close()
+            raise
 
     def account(self, name: str) -> Storage:
         """Return the documents of an account."""
