@@ -45,7 +45,7 @@ def why(
         str | None, typer.Option(help="Public key, 0x04…: messages about this user that were not refused or filtered.")
     ] = None,
     around: Annotated[
-        str | None, typer.Option(help="With --user: the time, such as 10:31 or 2026-11-24T10:31, in UTC.")
+        str | None, typer.Option(help="With --user: the time, such as 10:31, 10:31:05 or 2026-11-24T10:31, in UTC.")
     ] = None,
     within: Annotated[str, typer.Option(help="With --user: how far from it: 45s, 10m, 2h.")] = "10m",
     since: Annotated[str | None, typer.Option(help="How far back to look for a message: 90m, 2h. Default: 3d.")] = None,
@@ -61,14 +61,15 @@ def why(
     """
     if (message is not None) + (user is not None) + last_hour != 1:
         raise UsageError("name a message, or --user with --around, or --last-hour")
+    if last_hour and (since is not None or around is not None):
+        raise UsageError("--last-hour takes no time; `wakupush why --user` and MESSAGE do")
+    window = _time(around), timedelta(seconds=duration(within, "--within"))
     if reveal_filters:
         import structlog
 
         subject = {"user": str(_key(user))} if user else {"message": message} if message else {"time": "last hour"}
         structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **subject)
     if last_hour:
-        if since is not None or around is not None:
-            raise UsageError("--last-hour takes no time; `wakupush why --user` and MESSAGE do")
         end = datetime.now(UTC)
         _print_losses((end - timedelta(hours=1), end), reveal_filters=reveal_filters, as_json=as_json)
         return
@@ -78,7 +79,6 @@ def why(
     with open_postgres() as (settings, connection):
         identity = load_identity(settings)
         if user is not None:
-            window = _time(around), timedelta(seconds=duration(within, "--within"))
             days = settings.pipeline.pseudonym_days
             messages = stories.by_user(connection, identity, _key(user), window, period_days=days)
         else:
@@ -147,9 +147,9 @@ def _time(text: str | None) -> datetime:
     if text is None:
         return now
     try:
-        if re.fullmatch(r"\d{1,2}:\d{2}", text):
-            hour, minute = map(int, text.split(":"))
-            today = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        if re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text):
+            hour, minute, second = (int(number) for number in f"{text}:0".split(":")[:3])
+            today = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
             return today if today <= now else today - timedelta(days=1)
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -194,6 +194,7 @@ def _print(story: Story, *, reveal_filters: bool, as_json: bool) -> None:
 def _print_losses(time: tuple[datetime, datetime], *, reveal_filters: bool, as_json: bool) -> None:
     from rich.table import Table
 
+    from wakupush.operate.why import ADVICE
     from wakupush.postgres import history
 
     with open_postgres() as (_, connection):
@@ -207,8 +208,9 @@ def _print_losses(time: tuple[datetime, datetime], *, reveal_filters: bool, as_j
         for kind, label, count in rows:
             typer.echo(json.dumps({"kind": kind, "label": label, "count": count}))
         return
-    table = Table("count", "share of the admitted", "what", "failure or reason", box=None)
+    table = Table("count", "share of the admitted", "what", "failure or reason", "what to do", box=None)
     for kind, label, count in rows:
         is_of_admitted = admitted and kind not in {"refused", "filtered"}
-        table.add_row(str(count), f"{100 * count / admitted:.1f} %" if is_of_admitted else "", kind, label)
+        share = f"{100 * count / admitted:.1f} %" if is_of_admitted else ""
+        table.add_row(str(count), share, kind, label, ADVICE.get(label, ""))
     print_tables(table)
