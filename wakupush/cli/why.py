@@ -6,6 +6,7 @@ import getpass
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from wakupush.model.dead_letters import PastEvent
     from wakupush.operate.why import Story
     from wakupush.protocol.keys import PublicKey
+    from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -85,11 +87,27 @@ def why(
             begin = datetime.now(UTC) - timedelta(seconds=duration(since or "3d", "--since"))
             messages = [stories.by_trace_id(connection, identity, _trace_id(message or ""), begin)]
         withheld = _withheld(connection, window, reveal_filters=reveal_filters) if user is not None else {}
+    messages = _with_waits(settings, messages)
     for story in messages:
         _print(story, reveal_filters=reveal_filters, as_json=as_json)
     if user is not None:
         _print_others(withheld, is_first=not messages, as_json=as_json)
     raise typer.Exit(int(not any(story.events for story in messages)))
+
+
+def _with_waits(settings: Settings, messages: list[Story]) -> list[Story]:
+    """Say of pushes that wait what they wait for, if Redis answers."""
+    from redis import RedisError
+
+    from wakupush.operate.why import waits_for
+    from wakupush.runtime.connections.redis import open_redis
+    from wakupush.runtime.settings import SettingsError
+
+    try:
+        with open_redis(settings.redis) as redis:
+            return [replace(story, conclusion=waits_for(redis, story) or story.conclusion) for story in messages]
+    except (RedisError, SettingsError):
+        return messages
 
 
 def _withheld(connection: Connection, window: tuple[datetime, timedelta], *, reveal_filters: bool) -> dict[str, int]:

@@ -6,14 +6,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from psycopg import Connection
+from redis import Redis
 
 from wakupush.model.dead_letters import PastEvent
 from wakupush.model.events import EventKind, period_of
 from wakupush.model.failures import BY_LABEL, Failure, Retry
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH
+from wakupush.operate import breakers
 from wakupush.postgres import dead_letters, history
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PublicKey
+from wakupush.redis import presence
+from wakupush.server.delivery.breaker import BreakerState
 
 #: What an operator can do about a failure, by its label. `conclusion` has a sentence for the others.
 ADVICE: Final = {
@@ -109,6 +114,28 @@ def by_user(
         events = dead_letters.past(connection, [stored], time)
         stories.append(Story(trace_id=stored, events=events, conclusion=conclusion(events, datetime.now(UTC))))
     return stories
+
+
+def waits_for(redis: Redis, story: Story) -> str | None:
+    """Return what a push waits for now, one sentence; None if it does not wait, or Redis knows no reason.
+
+    Raises:
+        RedisError: Redis does not answer.
+    """
+    if story.conclusion != _STATES[EventKind.ADMITTED]:
+        return None
+    admitted = next(event for event in story.events if event.kind == EventKind.ADMITTED)
+    app_platform = AppPlatform(admitted.app or "", Platform[(admitted.platform or "").upper()])
+    running = {process.role for process in presence.read(redis) if not process.is_gone}
+    [breaker] = breakers.statuses(redis, [app_platform])
+    if breaker.state is not BreakerState.CLOSED:
+        state = breaker.state.name.lower()
+        return f"it waits: the breaker of {app_platform.title} is {state}; why posts fail: `wakupush why --last-hour`"
+    if f"worker {DISPATCH.name}" not in running:
+        return "it waits: no `wakupush worker dispatch` runs; start it"
+    if breaker.is_full:
+        return f"it waits for a slot: gorush is slow, or {app_platform.title} needs more workers"
+    return None
 
 
 def conclusion(events: Sequence[PastEvent], now: datetime) -> str:

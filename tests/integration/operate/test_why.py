@@ -7,15 +7,19 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from support.served import SHARD, fault, is_due, request, trip
+from support.served import SHARD, fault, is_due, request
 from wakupush.cli import app
 from wakupush.devnet.demo import messages
 from wakupush.model.failures import Failure
+from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.roles import Role
+from wakupush.operate import breakers
 from wakupush.operate.why import ADVICE
 from wakupush.protocol.hashing import message_hash, shake256_64
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis.breaker import BreakerStore
+from wakupush.redis.presence import Presence
 from wakupush.server.delivery.next_attempts import attempt_due
 
 
@@ -108,13 +112,6 @@ def test_a_device_that_is_gone_is_explained(server, client, conclusion):
     assert "refused: the device is not registered here" in conclusion(server, message)
 
 
-def test_an_open_breaker_keeps_a_push_waiting(server, client, conclusion):
-    message = request(client, server, server.register(client))
-    trip(server.context.breaker)
-    server.handle(DISPATCH, message)
-    assert "is a breaker open" in conclusion(server, message)
-
-
 def test_a_dead_letter_says_how_to_send_it_again(open_server, client, conclusion, gorush):
     server = open_server(delivery={"max_attempts": 2})
     message = request(client, server, server.register(client))
@@ -183,6 +180,23 @@ def test_a_user_is_found_around_a_time_and_no_other(run, server, client):
     assert "no message about this user" in run(
         server, "--user", str(client.public_key), "--around", yesterday.isoformat(), expect=1
     )
+
+
+def test_a_push_that_waits_says_what_for(run, server, client, monkeypatch):
+    redis, ios = server.context.redis, AppPlatform("", Platform.IOS)
+    registered = server.register(client)
+    breakers.open_for(redis, [ios], 60)
+    message = request(client, server, registered)
+    server.handle(DISPATCH, message)
+    name = message_hash(SHARD, message).hex()
+    assert "is a breaker open?" in run(server, name), "without Redis"
+    monkeypatch.setenv("WAKUPUSH_REDIS__URL", server.context.settings.redis.url.get_secret_value())
+    assert "it waits: the breaker of ios is open" in run(server, name)
+    breakers.close(redis, [ios])
+    assert "no `wakupush worker dispatch` runs" in run(server, name)
+    Presence(redis, "worker dispatch", dict).write()
+    BreakerStore(redis).full(ios, seconds=60)
+    assert "it waits for a slot" in run(server, name)
 
 
 def test_the_last_hour_is_summed_up(run, server, client):
