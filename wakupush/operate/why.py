@@ -117,7 +117,7 @@ def by_user(
 
 
 def waits_for(redis: Redis, story: Story) -> str | None:
-    """Return what a push waits for now, one sentence; None if it does not wait, or Redis knows no reason.
+    """Return what a push waits for now, one sentence; None if it does not wait.
 
     Raises:
         RedisError: Redis does not answer.
@@ -133,9 +133,7 @@ def waits_for(redis: Redis, story: Story) -> str | None:
         return f"it waits: the breaker of {app_platform.title} is {state}; why posts fail: `wakupush why --last-hour`"
     if f"worker {DISPATCH.name}" not in running:
         return "it waits: no `wakupush worker dispatch` runs; start it"
-    if breaker.is_full:
-        return f"it waits for a slot: gorush is slow, or {app_platform.title} needs more workers"
-    return None
+    return f"it waits for gorush's answer, or for a slot while other posts for {app_platform.title} do: is gorush slow?"
 
 
 def conclusion(events: Sequence[PastEvent], now: datetime) -> str:
