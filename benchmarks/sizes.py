@@ -61,7 +61,7 @@ PARTS = {
     "beat": "workers",
 }
 #: Tables that grow with messages, by the retention that says for how long their rows stay.
-KEPT = {
+RETENTIONS = {
     "ledger": "ledger",
     "deliveries": "deliveries",
     "admitted_requests": "admitted_requests",
@@ -154,11 +154,11 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
         for part in ("ingest", "Redis", "workers", "Postgres")
     }
     processes = math.ceil(cores["workers"])
-    kept = {name: getattr(settings.retention, name) for name in KEPT}
+    seconds = {name: getattr(settings.retention, name) for name in RETENTIONS}
     state = sum(costs["registration"].stored.get(table, 0.0) for table in ("registrations", "query_topics")) * users
     disk = {
-        name: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * kept[name]
-        for name, table in KEPT.items()
+        name: a_second(users, lambda kind, table=table: max(0.0, costs[kind].stored.get(table, 0.0))) * seconds[name]
+        for name, table in RETENTIONS.items()
     }
     claims = busiest * a_second(users, lambda kind: costs[kind].redis) * CLAIM_SECONDS
     return {
@@ -169,7 +169,7 @@ def rows(costs: dict[str, Cost], users: int) -> dict[str, str]:
         "write-ahead log a day, GB": f"{a_second(users, lambda kind: costs[kind].wal) * DAY / GB:,.0f}",
         "registrations and topics, GB": f"{state / GB:,.1f}",
         **{
-            f"`WAKUPUSH_RETENTION__{name.upper()}`, {kept[name] / DAY:.0f} d, GB": f"{each / GB:,.0f}"
+            f"`WAKUPUSH_RETENTION__{name.upper()}`, {seconds[name] / DAY:.0f} d, GB": f"{each / GB:,.0f}"
             for name, each in disk.items()
         },
         "Redis, GB": f"{(WATCHED_BYTES[users] * users + claims) / GB:,.2f}",

@@ -23,7 +23,7 @@ _TRACE_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The server's key pairs, and keys derived by HKDF from its root, which no rotation changes, but for one.
+    """The server's key pairs, and keys derived by HKDF from its root, which no rotation changes.
 
     A server whose key was never rotated has one key, which is its root, too.
     """
@@ -44,7 +44,7 @@ class Identity:
     _queried_key: bytes = field(repr=False)
     _device_key: bytes = field(repr=False)
     _thread_key: bytes = field(repr=False)
-    #: Seals messages that one worker opened and another one handles; today's key makes it, and it goes with that key.
+    #: Seals messages that one worker opened and another one handles. It is derived from today's key, and goes with it.
     opened_key: bytes = field(repr=False)
     #: Seals segments while `rebuild` puts them together.
     segment_key: bytes = field(repr=False)

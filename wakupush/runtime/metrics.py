@@ -1,5 +1,6 @@
 """The one table of metrics. Dashboards, alerts and docs are tested against it."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
@@ -332,3 +333,10 @@ EXPORTER: Final = (
     CONNECTIONS,
     CONNECTIONS_LIMIT,
 )
+
+
+def observe(histogram: Histogram, labels: Iterable[str], values: Iterable[float]) -> None:
+    """Put values into the series of a histogram that has these labels, which are looked up once."""
+    series = histogram.labels(*labels)
+    for value in values:
+        series.observe(value)

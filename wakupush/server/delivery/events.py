@@ -36,9 +36,7 @@ def count_events(committed: Collection[Event]) -> None:
         if event.latency is not None and (series := _latency_series(event)):
             seconds[series].append(event.latency)
     for (histogram, series_labels), observations in seconds.items():
-        child = histogram.labels(*series_labels)
-        for observation in observations:
-            child.observe(observation)
+        metrics.observe(histogram, series_labels, observations)
     for labels, number in numbers.items():
         metrics.EVENTS.labels(*labels).inc(number)
     if tracing.is_on() or log.is_enabled_for(logging.DEBUG):

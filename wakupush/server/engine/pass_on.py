@@ -20,7 +20,7 @@ def as_opened(messages: Iterable[tuple[Queue, Message]], identity: Identity) -> 
 
 def _as_opened(message: Message, identity: Identity) -> Entry:
     entry = message.entry
-    if message.opened is None or entry.opened:
+    if message.opened is None:
         return entry
     return replace(entry, opened=seal_opened(message.opened, identity.opened_key, entry.hash))
 
