@@ -174,10 +174,11 @@ def _decide_item(
 
     All that its sender could notice is checked before the wishes of its receiver.
     """
+    item, address = content.request.items[position], content.addresses[position]
     before = facts.admitted.get(content.message_id)
     if before is not None and before.succeeded[position]:
-        return _Item(None)
-    item, address = content.request.items[position], content.addresses[position]
+        # Its delivery may fail before this answer leaves.
+        return _Item(None, delivery_key=rules.delivery_key(content.request.message_id, item))
     receiver = facts.receivers.get(address) if address is not None else None
     decision = rules.decide(
         item, receiver.preferences if receiver else None, most_bytes=registration.LIMITS.list_item_bytes

@@ -91,18 +91,21 @@ def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
     assert server.rows("SELECT FROM answers") == []
 
 
-@pytest.fixture
-def in_two_workers(server, client, monkeypatch):
-    """The same request in two envelopes, of which another worker took on the first, and posts it; the second one."""
+@pytest.fixture(params=["before", "after"])
+def in_two_workers(server, client, monkeypatch, request):
+    """The same request in two envelopes, of which another worker took on the first, and posts it; the second one.
+
+    The second worker looks before the first one committed, or after.
+    """
     device = server.register(client)
-    sent = request(client, server, device)
+    sent = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, device)])
     with monkeypatch.context() as patch:
         patch.setattr(follow_up, "_follow_up", lambda *_: None)
         patch.setattr(server.context.answers, "do", lambda *_: None)
         server.handle(DISPATCH, sent)
     assert server.rows("SELECT state FROM deliveries") == [("posting",)]
-    # The second worker looked before the first one committed.
-    monkeypatch.setattr(requests, "admitted", lambda *_: ({}, set()))
+    if request.param == "before":
+        monkeypatch.setattr(requests, "admitted", lambda *_: ({}, set()))
     return rewrapped(sent, server)
 
 
