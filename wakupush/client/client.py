@@ -5,6 +5,7 @@ import logging
 import math
 import secrets
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from wakupush.client.drivers.notifying import Notifier, Recipient, targets
 from wakupush.client.drivers.storage import SEEN, SETTINGS, ClientSettings, SeenMessage, Storage
 from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.drivers.transport import Transport
-from wakupush.client.events import Event, Unsent
+from wakupush.client.events import Event
 from wakupush.client.rules import receiving
 from wakupush.client.rules.accounts import Account
 from wakupush.client.rules.acquaintances import Acquaintance
@@ -218,9 +219,9 @@ class Client:
         await self._asker.query(users, force=force, seconds=seconds)
         return [self._book.find(user) for user in users]
 
-    def active(self, user: PublicKey, installation_id: str) -> None:
+    def note_active(self, user: PublicKey, installation_id: str) -> None:
         """Note that an installation of a user is active: those that were active last are notified."""
-        self._book.active(user, installation_id, self._context.now())
+        self._book.note_active(user, installation_id, self._context.now())
 
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
         """Notify a user under the key from a contact update, see `push_key`. Call `follow` for the user again."""
@@ -272,8 +273,7 @@ class Client:
                     [acquaintance.user for acquaintance in some], force=force, seconds=QUERY_SECONDS
                 )
             except NodeError as error:
-                log.warning("query_not_sent: %s", error)
-                self._context.tell(Unsent(str(error)))
+                self._context.report_unsent("query_not_sent", error)
             return await send(some)
 
         now = self._context.now()
@@ -366,17 +366,15 @@ class Client:
             await self._enroller.wait_until_check()
             try:
                 await self._asker.check()
-            except NodeError as error:
-                log.warning("query_not_sent: %s", error)
-                self._context.tell(Unsent(str(error)))
-                await asyncio.sleep(RETRY_SECONDS)
-            else:
                 self._enroller.note_checked()
+            except Exception as error:  # noqa: BLE001 - what cannot be stored now, on a full disk, may be stored later
+                self._context.report_unsent("query_not_sent", error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _first_settings(self, user: PublicKey, config: Config) -> ClientSettings:
         """Return the settings that are decided when an account is first used, and store them."""
         push_key = PrivateKey.generate().secret if config.anonymous else b""
-        settings = ClientSettings(installation_id=Account.new_installation_id(), user=user, push_key=push_key)
+        settings = ClientSettings(installation_id=str(uuid.uuid4()), user=user, push_key=push_key)
         self._storage.put(SETTINGS, "", settings)
         return settings
 

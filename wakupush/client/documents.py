@@ -1,5 +1,6 @@
 """The documents that a client stores: frozen dataclasses as JSON, keys and bytes as hex."""
 
+from functools import cached_property
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, ValidationError, with_config
@@ -49,7 +50,12 @@ class DocumentKind(Generic[T]):
 
     def __init__(self, name: str, of: type[T]) -> None:
         self.name = name
-        self._adapter = TypeAdapter(of)
+        self._of = of
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[T]:
+        """Of pydantic; made when it is first needed, as making the five takes a tenth of this package's import."""
+        return TypeAdapter(self._of)
 
     def dump(self, value: T) -> str:
         """Return a value as JSON."""

@@ -96,7 +96,7 @@ def test_the_newest_registration_counts_in_any_order():
 
 
 def test_old_advertisement_revives_no_wrong_token():
-    known = learn(info()).useless(PHONE, SERVER.public_key, TOKEN)
+    known = learn(info()).without_token(PHONE, SERVER.public_key, TOKEN)
     assert tokens(known) == []
     assert known.is_to_be_asked(0)
     assert tokens(learn(info(), known=known)) == []
@@ -106,9 +106,9 @@ def test_old_advertisement_revives_no_wrong_token():
 
 def test_another_token_is_not_wrong():
     known = learn(info())
-    assert known.useless(PHONE, SERVER.public_key, NEW_TOKEN).ways == known.ways
-    assert known.useless(TABLET, SERVER.public_key, TOKEN).ways == known.ways
-    assert known.useless(PHONE, OTHER_SERVER.public_key, TOKEN).ways == known.ways
+    assert known.without_token(PHONE, SERVER.public_key, NEW_TOKEN).ways == known.ways
+    assert known.without_token(TABLET, SERVER.public_key, TOKEN).ways == known.ways
+    assert known.without_token(PHONE, OTHER_SERVER.public_key, TOKEN).ways == known.ways
 
 
 def test_old_tokens_are_a_last_resort():
@@ -130,7 +130,7 @@ def test_a_clock_set_back_makes_knowledge_old():
 def test_silent_devices_are_notified_too():
     later = 2 * KEEP_SECONDS
     known = learn(info(), now=0).with_asked_at(0)
-    known = learn(info(installation=DESKTOP), known=known, now=later).active(DESKTOP, later)
+    known = learn(info(installation=DESKTOP), known=known, now=later).with_activity(DESKTOP, later)
     assert known.is_to_be_asked(later)
     assert list(known.devices(later, most=3)) == [DESKTOP, PHONE]
     # A server tells of the phone: for a day nobody is asked.
@@ -148,7 +148,7 @@ def test_new_tokens_are_preferred():
 
 
 def test_a_device_that_is_gone_is_not_notified():
-    known = learn(info(installation=DESKTOP), known=learn(info())).useless(PHONE, SERVER.public_key, TOKEN)
+    known = learn(info(installation=DESKTOP), known=learn(info())).without_token(PHONE, SERVER.public_key, TOKEN)
     assert list(known.devices(0, most=3)) == [DESKTOP]
     assert not known.is_to_be_asked(0)
 
@@ -163,8 +163,8 @@ def test_devices_are_capped_by_last_activity():
     ids = [str(uuid.uuid4()) for _ in range(6)]
     known = learn(*(info(installation=each) for each in ids))
     for number, at in ((4, 40.0), (2, 30.0), (0, 20.0), (1, 10.0)):
-        known = known.active(ids[number], at)
-    known = known.active(ids[2], 5.0)  # an old message says nothing new
+        known = known.with_activity(ids[number], at)
+    known = known.with_activity(ids[2], 5.0)  # an old message says nothing new
     assert list(known.devices(0, most=3)) == [ids[4], ids[2], ids[0]]
     assert list(known.devices(0, most=3, only=(ids[1], ids[0]))) == [ids[0], ids[1]]
     assert known.devices(0, most=3, only=()) == {}
@@ -179,7 +179,7 @@ def test_what_strangers_send_is_bounded():
     infos = [info(installation=str(uuid.uuid4())) for _ in range(MOST_INSTALLATIONS + 30)]
     known = learn(*infos)
     for number in range(100):
-        known = known.active(str(number), float(number))
+        known = known.with_activity(str(number), float(number))
     assert len({way.installation_id for way in known.ways}) == MOST_INSTALLATIONS
     assert len(known.activity) == MOST_INSTALLATIONS
     many = learn(*(info(server=PrivateKey.generate()) for _ in range(MOST_SERVERS + 5)))
@@ -187,7 +187,7 @@ def test_what_strangers_send_is_bounded():
 
 
 def test_it_is_kept_as_it_is_and_shows_no_token():
-    known = replace(learn(info()).active(PHONE, 3.0).with_asked_at(5.0), push_key=EVE.public_key)
+    known = replace(learn(info()).with_activity(PHONE, 3.0).with_asked_at(5.0), push_key=EVE.public_key)
     assert ACQUAINTANCE.load(ACQUAINTANCE.dump(known)) == known
     assert TOKEN not in repr(known)
     assert str(known.push_key)[:14] not in repr(known)

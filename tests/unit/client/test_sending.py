@@ -166,6 +166,18 @@ def test_a_wrong_token_is_asked_for_once_more():
     assert work.targets[0].result is Result.WRONG_TOKEN
 
 
+def test_a_late_answer_does_not_end_the_search_for_a_token():
+    work = sending(target(*SERVERS[:2]))
+    [first] = work.due(0)
+    [second] = work.due(ANSWER_SECONDS)
+    answer(work, second, report(Answer.WRONG_TOKEN), now=ANSWER_SECONDS)
+    answer(work, first, report(Answer.WRONG_TOKEN), now=ANSWER_SECONDS + 0.2)
+    work.refresh(ALICE, "phone", [way(SERVERS[1], token="new")], 5.0)
+    [again] = work.due(5.0)
+    answer(work, again, report(), now=6.0)
+    assert work.targets[0].result is Result.ACCEPTED
+
+
 def test_a_wrong_token_leads_to_the_other_servers():
     work = sending(target(*SERVERS[:2]))
     [asking] = work.due(0)

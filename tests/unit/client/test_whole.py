@@ -4,20 +4,32 @@ import asyncio
 import sqlite3
 import time
 import uuid
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
 from support.client_network import FRIEND, SERVER, STRANGER, eventually, requests
+from wakupush.client import client as client_module
 from wakupush.client.client import Client
 from wakupush.client.config import Config
 from wakupush.client.drivers import enrolling
-from wakupush.client.drivers.storage import SETTINGS, InUseError, SqliteFile
+from wakupush.client.drivers.asking import Asker
+from wakupush.client.drivers.enrolling import Enroller
+from wakupush.client.drivers.notifying import Recipient
+from wakupush.client.drivers.storage import ACQUAINTANCE, SETTINGS, InUseError, SqliteFile
 from wakupush.client.events import Unsent
+from wakupush.client.rules.acquaintances import Acquaintance, Way
 from wakupush.client.rules.advertising import SETTLE_SECONDS, advertisement
+from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.registering import Device, RegistrarState
+from wakupush.client.rules.sending import Result
+from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
+from wakupush.pb.push_notification_pb2 import PushNotificationReport, PushNotificationResponse
+from wakupush.protocol.application import Type
+from wakupush.protocol.envelopes import to_key
 from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.payload import open_symmetric
@@ -33,7 +45,7 @@ TABLET = str(uuid.uuid4())
 
 
 def topics(network):
-    return len(list(network.listeners))
+    return len(network.listeners.receivers)
 
 
 def test_known_account_cannot_become_anonymous(network, storage):
@@ -262,6 +274,79 @@ def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypa
 
     asyncio.run(run())
     assert events[0] == Unsent("OperationalError")
+
+
+def test_a_check_that_fails_in_passing_is_not_the_last(network, storage, monkeypatch):
+    checks, events = [], []
+
+    async def check(_):
+        checks.append(True)
+        if len(checks) == 1:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(Asker, "check", check)
+    monkeypatch.setattr(Enroller, "wait_until_check", lambda _: asyncio.sleep(0.01))
+    monkeypatch.setattr(client_module, "RETRY_SECONDS", 0.01)
+
+    async def run():
+        async with Client(PrivateKey.generate(), network, storage, on_event=events.append):
+            await eventually(lambda: len(checks) > 1)
+
+    asyncio.run(run())
+    assert events == [Unsent("OperationalError")]
+
+
+def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage):
+    server, full = PrivateKey.generate(), Full(storage)
+    mailbox = Mailbox(server)
+    way = Way(installation_id="phone", server=server.public_key, access_token="old", version=1, learned_at=time.time())
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+
+    def refuse(message):
+        content = mailbox.take(message)
+        full.is_full = True
+        report = PushNotificationReport(
+            public_key=FRIEND.key_hash, installation_id="phone", error=PushNotificationReport.WRONG_TOKEN
+        )
+        response = PushNotificationResponse(message_id=bytes(32), reports=[report]).SerializeToString()
+        kind = Type.PUSH_NOTIFICATION_RESPONSE
+        network.listeners.deliver(to_key(server, content.signer, kind, response, timestamp=time.time_ns()))
+
+    network.listeners.add(mailbox.content_topic, refuse)
+
+    async def run():
+        async with asyncio.timeout(60):
+            client = Client(PrivateKey.generate(), network, full)
+            client.enable_sending()
+            kind = NotificationType.MESSAGE
+            return await client.notify([Recipient(user=FRIEND)], message_id=bytes(32), chat_id="c", kind=kind)
+
+    [device] = asyncio.run(run())
+    assert device.result is Result.WRONG_TOKEN
+
+
+def test_unfollowed_while_it_begins_to_follow(network, client):
+    listening = network.listening
+
+    async def run():
+        begun, unfollowed = asyncio.Event(), asyncio.Event()
+
+        @asynccontextmanager
+        async def listening_late(content_topic, receive):
+            begun.set()
+            await unfollowed.wait()
+            async with listening(content_topic, receive):
+                yield
+
+        network.listening = listening_late
+        following = asyncio.create_task(client.follow(FRIEND))
+        await begun.wait()
+        await client.unfollow(FRIEND)
+        unfollowed.set()
+        await following
+        assert topics(network) == 0
+
+    asyncio.run(run())
 
 
 def test_changes_are_advertised_before_reported(network, client):

@@ -11,13 +11,10 @@ from wakupush.client.drivers.storage import ACQUAINTANCE
 from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.events import Learned
 from wakupush.client.rules.acquaintances import Acquaintance
-from wakupush.client.rules.mailbox import open_advertisement
+from wakupush.client.rules.mailbox import read_advertisement
 from wakupush.client.rules.sending import Useless
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import topics
-from wakupush.protocol.advertisement import parse_advertisement
-from wakupush.protocol.application import Type
-from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.query import Info
 from wakupush.protocol.uuids import is_uuid
@@ -65,19 +62,19 @@ class Book:
         self.changes.set()
         return True
 
-    def useless(self, token: Useless) -> None:
+    def note_useless(self, token: Useless) -> None:
         """Stop using a token that its server has called wrong, or whose device the server does not know."""
         acquaintance = self._get(token.user)
-        self.put(acquaintance.useless(token.installation_id, token.server, token.access_token))
+        self.put(acquaintance.without_token(token.installation_id, token.server, token.access_token))
 
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
         """Take over the key that a contact update named as the user's registered one."""
         self.put(replace(self._get(user), push_key=push_key))
 
-    def active(self, user: PublicKey, installation_id: str, at: float) -> None:
+    def note_active(self, user: PublicKey, installation_id: str, at: float) -> None:
         """Note when an installation of a user was active, in seconds since the epoch."""
         before = self.find(user)
-        after = before.active(installation_id, min(at, self._context.now()))
+        after = before.with_activity(installation_id, min(at, self._context.now()))
         if after is not before:
             self.put(after)
 
@@ -99,6 +96,9 @@ class Book:
                 self._take_advertisement(user, message, key)
 
             await exits.enter_async_context(self._context.transport.listening(topics.content_topic(name), receive))
+            if self._exits_by_user.get(user) is not exits:  # unfollowed meanwhile
+                await exits.aclose()
+                return
         except BaseException:  # cancellation, too, leaves the user unfollowed
             self._exits_by_user.pop(user, None)
             raise
@@ -124,7 +124,7 @@ class Book:
     async def _look_back(self, history: History, user: PublicKey, key: bytes) -> None:
         topic = topics.content_topic(topics.contact_code_topic(user))
         try:
-            latest = await history.latest(topic, lambda message: _read_advertisement(user, message, key) is not None)
+            latest = await history.latest(topic, lambda message: read_advertisement(message, key, user) is not None)
         except NodeError as error:
             log.warning("history_not_read: %s", error)
             return
@@ -132,20 +132,9 @@ class Book:
             self._take_advertisement(user, message, key)
 
     def _take_advertisement(self, user: PublicKey, message: WakuMessage, key: bytes) -> None:
-        infos = _read_advertisement(user, message, key)
+        infos = read_advertisement(message, key, user)
         if not infos:
             return
         self.learn(user, infos, None)
         if is_uuid(infos[0].installation_id):
-            self.active(user, infos[0].installation_id, message.timestamp / 1e9)
-
-
-def _read_advertisement(user: PublicKey, message: WakuMessage, key: bytes) -> tuple[Info, ...] | None:
-    """Return the infos of an advertisement by this user; None if the message is something else."""
-    content = open_advertisement(message, key)
-    if content is None or content.type != Type.CONTACT_CODE_ADVERTISEMENT or content.signer != user:
-        return None
-    try:
-        return parse_advertisement(content.inner)
-    except Refused:
-        return None
+            self.note_active(user, infos[0].installation_id, message.timestamp / 1e9)

@@ -1,6 +1,7 @@
 """The context that the parts of a client share."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,9 +11,12 @@ from random import Random
 from wakupush.client.config import Config
 from wakupush.client.drivers.storage import Storage
 from wakupush.client.drivers.transport import Transport
-from wakupush.client.events import Event
+from wakupush.client.events import Event, Unsent
 from wakupush.client.rules.accounts import Account
 from wakupush.protocol import topics
+from wakupush.waku.errors import NodeError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,16 @@ class Context:
     now: Callable[[], float]
     #: For jitter.
     random: Random
+
+    def report_unsent(self, what: str, error: Exception) -> None:
+        """Log that something was not sent, and tell the app; the text of an error that is no node's may hold secrets.
+
+        Args:
+            what: the event's name in the log.
+        """
+        text = str(error) if isinstance(error, NodeError) else type(error).__name__
+        log.warning("%s: %s", what, text)
+        self.tell(Unsent(text))
 
 
 class Signal:

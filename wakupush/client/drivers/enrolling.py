@@ -8,13 +8,12 @@ from contextlib import AsyncExitStack
 
 from wakupush.client.drivers.context import Context, Signal, topic_key
 from wakupush.client.drivers.storage import ADVERTISING, REGISTRATION, Advertising
-from wakupush.client.events import Advertised, Enrolled, Lost, Unsent
+from wakupush.client.events import Advertised, Enrolled, Lost
 from wakupush.client.rules.advertising import Advertiser, advertisement
-from wakupush.client.rules.mailbox import Mailbox, open_advertisement
+from wakupush.client.rules.mailbox import Mailbox, read_advertisement
 from wakupush.client.rules.registering import Enrolment, Registrar, RegistrarState, Status
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import envelopes, topics
-from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PublicKey
@@ -115,11 +114,11 @@ class Enroller:
                     await self._register()
                     await self._advertise()
                 except NodeError as error:
-                    self._report_failure(str(error))
+                    self._context.report_unsent("not_sent", error)
                     if not is_listening:
                         await self._changes.wait(RETRY_SECONDS)
                 except Exception as error:  # noqa: BLE001 - what cannot be stored now, on a full disk, may be stored later
-                    self._report_failure(type(error).__name__)
+                    self._context.report_unsent("not_sent", error)
                     await self._changes.wait(RETRY_SECONDS)
                 await self._changes.wait(min(self._next_at - self._context.now(), MOST_SECONDS))
 
@@ -128,10 +127,6 @@ class Enroller:
             self.store_change()
             log.warning("registration_lost: losses so far: %d", enrolment.losses)
             self._context.tell(Lost(enrolment))
-
-    def _report_failure(self, error: str) -> None:
-        log.warning("not_sent: %s", error)
-        self._context.tell(Unsent(error))
 
     @property
     def _next_at(self) -> float:
@@ -217,12 +212,6 @@ class Enroller:
             self._context.tell(Enrolled(enrolment))
 
     def _take_advertisement(self, message: WakuMessage, key: bytes) -> None:
-        content = open_advertisement(message, key)
-        is_ours = content is not None and content.signer == self._account.push_key.public_key
-        if content is None or not is_ours or content.type != Type.CONTACT_CODE_ADVERTISEMENT:
-            return
-        try:
-            infos = parse_advertisement(content.inner)
-        except Refused:
-            return
-        self._advertiser.learn(infos, self._account.installation_id, self._context.now())
+        infos = read_advertisement(message, key, self._account.push_key.public_key)
+        if infos is not None:
+            self._advertiser.learn(infos, self._account.installation_id, self._context.now())

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -14,15 +14,6 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import AnswerLost, NodeError, NodeUnreachable, NotSubscribed, PushedToNobody
 from wakupush.waku.light import MOST_TOPICS, LightNode
-
-
-class ListenedTopics(Protocol):
-    """Content topics that a client listens to."""
-
-    def __contains__(self, content_topic: str) -> bool: ...
-
-    def __iter__(self) -> Iterator[str]: ...
-
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +41,7 @@ class ServiceNode:
 
     Args:
         shards: pubsub topics that are listened to, each at the cost of requests.
-        listened_topics: content topics that a client listens to.
+        listened_topics: content topics that a client listens to, as they change.
         deliver: called with a shard and the messages that were read of it.
     """
 
@@ -58,7 +49,7 @@ class ServiceNode:
         self,
         rest: AsyncRest,
         shards: Sequence[str],
-        listened_topics: ListenedTopics,
+        listened_topics: Collection[str],
         deliver: Callable[[str, Sequence[WakuMessage]], None],
     ) -> None:
         self._light = LightNode(rest)

@@ -1,7 +1,6 @@
 """Sending requests, each under its own key, until the result for every device is known."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
@@ -11,7 +10,6 @@ from wakupush.client.drivers.asking import Asker
 from wakupush.client.drivers.book import Book
 from wakupush.client.drivers.context import Context, Signal
 from wakupush.client.drivers.tasks import Tasks
-from wakupush.client.events import Unsent
 from wakupush.client.rules.mailbox import Mailbox
 from wakupush.client.rules.sending import Content, DueRequest, Sending, TargetDevice, Useless
 from wakupush.model.notifications import NotificationType
@@ -22,8 +20,6 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.request import parse_response
 from wakupush.waku.errors import NodeError
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +71,10 @@ class Notifier:
             except Refused:
                 return
             for useless in self._sending.take_answer(asking, content.signer, response, time.monotonic()):
-                self._book.useless(useless)
                 if useless.is_wrong:
+                    # First, as the device waits for it, and the book cannot be written on a full disk.
                     self._tasks.start(self._refresh(useless))
+                self._book.note_useless(useless)
             self._changes.set()
 
         kind = Type.PUSH_NOTIFICATION_REQUEST
@@ -86,16 +83,14 @@ class Notifier:
             for message in envelopes.to_key(key, asking.server, kind, asking.inner, timestamp=time.time_ns()):
                 await self._context.transport.publish(message)
         except NodeError as error:
-            log.warning("request_not_sent: %s", error)
-            self._context.tell(Unsent(str(error)))
+            self._context.report_unsent("request_not_sent", error)
         self._sending.note_sent(asking, time.monotonic())
 
     async def _refresh(self, wrong: Useless) -> None:
         try:
             await self._asker.ask((wrong.user,))
-        except NodeError as error:
-            log.warning("query_not_sent: %s", error)
-            self._context.tell(Unsent(str(error)))
+        except Exception as error:  # noqa: BLE001 - the device waits for the end of this, also while nothing can be stored
+            self._context.report_unsent("query_not_sent", error)
         usable = self._book.find(wrong.user).usable(self._context.now())
         ways = [way for way in usable if way.installation_id == wrong.installation_id]
         self._sending.refresh(wrong.user, wrong.installation_id, ways, time.monotonic())

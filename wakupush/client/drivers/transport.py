@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol, Self
 
@@ -53,29 +53,24 @@ class Listeners:
     """The functions that listen to each content topic."""
 
     def __init__(self) -> None:
-        self._receivers: dict[str, list[Receive]] = {}
-
-    def __contains__(self, content_topic: str) -> bool:
-        return content_topic in self._receivers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._receivers)
+        #: By content topic.
+        self.receivers: dict[str, list[Receive]] = {}
 
     def add(self, content_topic: str, receive: Receive) -> None:
         """Let a function listen."""
-        self._receivers.setdefault(content_topic, []).append(receive)
+        self.receivers.setdefault(content_topic, []).append(receive)
 
     def remove(self, content_topic: str, receive: Receive) -> None:
         """End a function's listening."""
-        receivers = self._receivers[content_topic]
+        receivers = self.receivers[content_topic]
         receivers.remove(receive)
         if not receivers:
-            del self._receivers[content_topic]
+            del self.receivers[content_topic]
 
     def deliver(self, messages: Sequence[WakuMessage]) -> None:
         """Hand messages to the functions that listen to their topics."""
         for message in messages:
-            for receive in tuple(self._receivers.get(message.content_topic, ())):
+            for receive in tuple(self.receivers.get(message.content_topic, ())):
                 try:
                     receive(message)
                 except Exception as error:  # noqa: BLE001 - an app's function must not stop the others
@@ -211,7 +206,7 @@ class LightTransport(_Running):
             self._listeners.remove(content_topic, receive)
 
     def _work(self, rests: Sequence[AsyncRest]) -> list[Coroutine[Any, Any, None]]:
-        self._nodes = [ServiceNode(rest, self._shards, self._listeners, self._deliver) for rest in rests]
+        self._nodes = [ServiceNode(rest, self._shards, self._listeners.receivers, self._deliver) for rest in rests]
         return [work for node in self._nodes for work in node.work()]
 
     def _deliver(self, shard: str, messages: Sequence[WakuMessage]) -> None:

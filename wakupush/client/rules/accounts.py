@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 
 from wakupush.protocol.keys import PrivateKey
@@ -27,11 +26,6 @@ class Account:
     def of(cls, key: PrivateKey, installation_id: str, push_key: PrivateKey | None = None) -> Account:
         """Return an account; it is anonymous if a push key is given."""
         return cls(key, installation_id, push_key or key)
-
-    @staticmethod
-    def new_installation_id() -> str:
-        """Return an id for a new installation."""
-        return str(uuid.uuid4())
 
     @property
     def is_anonymous(self) -> bool:

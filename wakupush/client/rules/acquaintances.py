@@ -74,7 +74,7 @@ class Acquaintance:
                 ways[place] = way
         return replace(self, ways=_bound(ways.values()))
 
-    def active(self, installation_id: str, at: float) -> Acquaintance:
+    def with_activity(self, installation_id: str, at: float) -> Acquaintance:
         """Return the acquaintance with the time at which an installation was active."""
         if at <= self.activity.get(installation_id, 0.0):
             return self
@@ -82,11 +82,11 @@ class Acquaintance:
         latest = sorted(activity, key=activity.__getitem__, reverse=True)[:MOST_INSTALLATIONS]
         return replace(self, activity={installation_id: activity[installation_id] for installation_id in latest})
 
-    def useless(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
+    def without_token(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
         """Return the acquaintance without a token that a server has refused; servers may be asked again."""
-        is_useless = (installation_id, server, access_token)
+        refused = (installation_id, server, access_token)
         ways = (
-            replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == is_useless else way
+            replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == refused else way
             for way in self.ways
         )
         return replace(self, ways=tuple(ways), asked_at=None)

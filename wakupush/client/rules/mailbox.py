@@ -2,10 +2,12 @@
 
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, segments, topics
-from wakupush.protocol.application import Opened
+from wakupush.protocol.advertisement import parse_advertisement
+from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PrivateKey, PublicKey
 from wakupush.protocol.payload import Payload
+from wakupush.protocol.query import Info
 from wakupush.protocol.segments import Segment
 
 #: Segments of incomplete messages that are kept; each is a Waku message, at most 150 KB.
@@ -48,6 +50,22 @@ class Mailbox:
         del self._parts[place]
         whole = application.read(Payload(segments.join(list(parts.values())), signer))
         return whole if isinstance(whole, Opened) else None
+
+
+def read_advertisement(message: WakuMessage, topic_key: bytes, user: PublicKey) -> tuple[Info, ...] | None:
+    """Return the infos of an advertisement by this user; None if the message is something else.
+
+    Args:
+        topic_key: of the user's contact code topic, 32 bytes.
+        user: who signs it, with the registered key.
+    """
+    content = open_advertisement(message, topic_key)
+    if content is None or content.type != Type.CONTACT_CODE_ADVERTISEMENT or content.signer != user:
+        return None
+    try:
+        return parse_advertisement(content.inner)
+    except Refused:
+        return None
 
 
 def open_advertisement(message: WakuMessage, topic_key: bytes) -> Opened | None:

@@ -201,7 +201,7 @@ class Sending:
                 if is_wrong and is_last and not target.is_refreshed:
                     target.is_refreshed = True
                     target.next_at = math.inf
-                elif is_last or not target.ways:
+                elif (is_last or not target.ways) and target.next_at != math.inf:  # its refresh goes on
                     self._go_on(target, now, Result.WRONG_TOKEN if is_wrong else Result.NOT_REGISTERED)
                 return [Useless(target.user, target.installation_id, way.server, way.access_token, is_wrong)]
         return []
