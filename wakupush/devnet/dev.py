@@ -43,6 +43,8 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
         for name, value in os.environ.items()
         if name.startswith("WAKUPUSH_") and name != "WAKUPUSH_IDENTITY_KEY"
     }
+    # All apps push to the gorush of the stack.
+    variables |= {f"WAKUPUSH_APPS__{name.upper()}__GORUSH_URLS": "[]" for name in settings.apps}
     try:
         key = key or PrivateKey.generate()
         with Stack(
@@ -59,6 +61,7 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
                 for process in stack.processes:
                     _keep_going(console, process, restarts)
     except StartFailedError as error:
+        (directory / "identity.key").unlink(missing_ok=True)
         console.print(f"{error}\nthe logs are in {directory}", markup=False)
         return 1
     shutil.rmtree(directory, ignore_errors=True)

@@ -17,7 +17,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import Launcher, Process, StartFailedError, answers_http, free_port
+from wakupush.devnet.parts.processes import (
+    Launcher,
+    Process,
+    StartFailedError,
+    WaitTimeoutError,
+    answers_http,
+    free_port,
+)
 from wakupush.devnet.parts.redis import RedisServer
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import COMMANDS, Role
@@ -254,11 +261,13 @@ class Stack:
             "WAKUPUSH_IDENTITY_KEY_FILE": str(self._key_file),
             "WAKUPUSH_WAKU__URL": json.dumps(self.node_urls) if self.further_nodes else self.node_url,
             "WAKUPUSH_RECONCILE__STORES": json.dumps(self.node_urls),
+            # A shell, or the file that WAKUPUSH_CONFIG names, may have set these for another server.
+            "WAKUPUSH_RECONCILE__STORE_PEERS": "[]",
+            "WAKUPUSH_REDIS__SENTINELS": "[]",
             "WAKUPUSH_WAKU__SHARDS": json.dumps(self.shards),
             "WAKUPUSH_REDIS__URL": self.redis_url,
-            # A shell may have set it for another Redis.
-            "WAKUPUSH_REDIS__SENTINELS": "[]",
             "WAKUPUSH_POSTGRES__DSN": self.postgres_dsn,
+            "WAKUPUSH_POSTGRES__DIRECT_DSN": self.postgres_dsn,
             "WAKUPUSH_GORUSH__URL": self.gorush_url,
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET": self._feedback_secret,
             "WAKUPUSH_FEEDBACK__HTTP_PORT": str(self._ports["feedback"]),
@@ -318,13 +327,17 @@ class Stack:
         """Run a command of ``wakupush`` to its end, for so many seconds at most.
 
         Raises:
-            StartFailedError: it failed; the text ends with the tail of its log.
-            WaitTimeoutError: it goes on.
+            StartFailedError: it failed, or goes on; the text ends with the tail of its log.
         """
         process = self._wakupush(arguments[0], *arguments)
         process.start()
-        if process.wait(timeout=timeout):
-            raise StartFailedError(f"wakupush {' '.join(arguments)} failed\n{process.log_tail()}")
+        try:
+            failed = "failed" if process.wait(timeout=timeout) else ""
+        except WaitTimeoutError:
+            process.kill()
+            failed = f"did not end within {timeout:g} s"
+        if failed:
+            raise StartFailedError(f"wakupush {' '.join(arguments)} {failed}\n{process.log_tail()}")
 
     def stop(self) -> None:
         """Stop everything: first the processes that take messages, last the parts that they need."""
@@ -382,6 +395,7 @@ class Stack:
             env={
                 **self.environment,
                 "WAKUPUSH_POSTGRES__DSN": self.dsn_of(*arguments),
+                "WAKUPUSH_POSTGRES__DIRECT_DSN": self.dsn_of(*arguments),
                 "WAKUPUSH_REDIS__URL": self.redis_url_of(*arguments),
                 **self.settings,
                 **(settings or {}),

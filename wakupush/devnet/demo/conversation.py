@@ -59,7 +59,6 @@ class Step:
     """One step of a conversation."""
 
     name: str
-    what: str
     sends: tuple[ClientMessage, ...]
     deliver_times: int
     replies: tuple[OpenedReply, ...]
@@ -180,7 +179,6 @@ def _step(raw: dict[str, Any], clients: tuple[PrivateKey, ...]) -> Step:
     replies = [open_reply(_message(entry["waku_message"]), clients) for entry in raw["replies"]]
     return Step(
         name=raw["name"],
-        what=raw["what"],
         sends=tuple(
             ClientMessage(
                 entry["waku_message"]["pubsub_topic"],

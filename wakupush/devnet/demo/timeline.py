@@ -70,7 +70,7 @@ def run(recording: Path | None) -> int:
         console.print("interrupted; everything that was started has been stopped")
         code = 130
     except (StartFailedError, UnexpectedError) as error:
-        console.print(f"[red]{error}[/red]\nthe logs are in {directory}")
+        console.print(f"{error}\nthe logs are in {directory}", style="red", markup=False)
         return 1
     shutil.rmtree(directory, ignore_errors=True)
     return code

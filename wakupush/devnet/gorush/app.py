@@ -1,7 +1,7 @@
 """A development gorush: the HTTP contract of gorush 1.22 with scripted deliveries instead of Apple and Google.
 
-Serves POST /api/push (gorush.md section 2), /healthz, /metrics, /api/stat/app, /version and /, in sync mode with the
-local queue unless options say otherwise. The outcome of a push is decided by its token, see `scripts`.
+Serves POST /api/push (gorush.md section 2), /healthz, /metrics and /version, in sync mode with the local queue unless
+options say otherwise. The outcome of a push is decided by its token, see `scripts`.
 
 Tests and the demo may use the `controls` endpoints (``/dev/log``, ``/dev/counters``, ``/dev/faults``); a fault for
 pushes alone has ``"path": "/api/push"``. An entry of ``/dev/log`` is one attempt to deliver one
@@ -49,25 +49,8 @@ def create_app(gorush: ScriptedGorush | None = None) -> Starlette:
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"},
         )
 
-    async def stat_app(_: Request) -> Response:
-        counters = gorush.counters
-        return _json(
-            {
-                "version": VERSION,
-                **{name: counters[name] for name in ("busy_workers", "success_tasks", "failure_tasks")},
-                "submitted_tasks": counters["submitted_tasks"],
-                "total_count": counters["total_push_count"],
-                "ios": {"push_success": counters["ios_success"], "push_error": counters["ios_error"]},
-                "android": {"push_success": counters["android_success"], "push_error": counters["android_fail"]},
-                "huawei": {"push_success": counters["huawei_success"], "push_error": counters["huawei_fail"]},
-            }
-        )
-
     async def version(_: Request) -> Response:
         return _json({"source": "https://github.com/appleboy/gorush", "version": VERSION})
-
-    async def root(_: Request) -> Response:
-        return _json({"text": "Welcome to notification server."})
 
     async def not_found(_: Request, __: Exception) -> Response:
         return Response("404 page not found", status_code=404, headers={"content-type": "text/plain"})
@@ -77,9 +60,7 @@ def create_app(gorush: ScriptedGorush | None = None) -> Starlette:
             Route("/api/push", push, methods=["POST"]),
             Route("/healthz", healthz),
             Route("/metrics", metrics),
-            Route("/api/stat/app", stat_app),
             Route("/version", version),
-            Route("/", root),
             *control_routes(faults, gorush.log, lambda: gorush.counters),
         ],
         middleware=[Middleware(_VersionHeader), Middleware(FaultInjection, faults=faults)],

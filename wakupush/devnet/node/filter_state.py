@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from http import HTTPStatus
-from typing import Protocol
 
 from wakupush.devnet.node.cache import MessageCache
 from wakupush.model.waku_message import WakuMessage
@@ -44,28 +43,6 @@ class Bucket:
             return False
         self._tokens -= 1
         return True
-
-
-class Filter(Protocol):
-    """The subscriptions of a light client and its unread messages."""
-
-    def subscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
-        """Begin to receive messages of content topics."""
-
-    def unsubscribe(self, shard: str, content_topics: Collection[str]) -> Outcome:
-        """Stop receiving them."""
-
-    def unsubscribe_all(self) -> Outcome:
-        """Stop receiving any messages."""
-
-    def ping(self) -> Outcome:
-        """Ask whether the service node has any subscription, which keeps them alive."""
-
-    def deliver(self, shard: str, message: WakuMessage) -> None:
-        """Keep a message if its topic is subscribed."""
-
-    def read(self, content_topic: str, shard: str = "") -> list[WakuMessage] | None:
-        """Take the unread messages of a content topic; None if it is not subscribed."""
 
 
 class NwakuFilter:
@@ -208,3 +185,7 @@ class GoWakuFilter:
         messages = list(unread)
         unread.clear()
         return messages
+
+
+#: The subscriptions of a light client and its unread messages.
+Filter = NwakuFilter | GoWakuFilter

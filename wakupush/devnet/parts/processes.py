@@ -18,9 +18,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, Protocol, Self
+from typing import Self
 
 import httpx2
+
+#: Starts a program in a session of its own that ends with ours; arguments as for `Process`, the log's folder exists.
+Launcher = Callable[..., subprocess.Popen[bytes]]
 
 _LOG_TAIL_LINES = 20
 #: Ports below those that Linux and macOS give to outgoing connections.
@@ -82,35 +85,6 @@ def answers_http(url: str) -> bool:
         return False
 
 
-class Child(Protocol):
-    """A program that was started, as `subprocess.Popen` has it."""
-
-    pid: int
-
-    @property
-    def stdin(self) -> IO[bytes] | None:
-        """The pipe whose end is the end of the program's whole group."""
-
-    def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end, at most so many seconds, and return the exit status."""
-
-    def send_signal(self, sig: int, /) -> None:
-        """Send a signal, if it runs."""
-
-    def kill(self) -> None:
-        """SIGKILL it, if it runs."""
-
-
-class Launcher(Protocol):
-    """Starts a program in a session of its own that ends with ours; arguments as for `Process`."""
-
-    def __call__(self, command: list[str], *, log: Path, env: Mapping[str, str] | None, cwd: Path | None) -> Child:
-        """Start it; the caller made the log's folder."""
-
-
 class Process:
     """A child process with a log file; as a context manager it runs inside the block.
 
@@ -151,8 +125,8 @@ class Process:
         self._start_timeout = start_timeout
         self._stop_signal = stop_signal
         self._grace = grace
-        self._launcher: Launcher = launcher or self._popen
-        self._child: Child | None = None
+        self._launcher = launcher or self._popen
+        self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
     @property
