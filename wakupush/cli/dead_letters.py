@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from wakupush.cli.loading import open_postgres
 from wakupush.cli.options import AsJson, PlatformName, platform_of
 from wakupush.cli.output import print_tables
-from wakupush.cli.row_group import Rows, group, seconds
+from wakupush.cli.row_group import Rows, group, time_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,9 +46,11 @@ def _select(*, reason: str | None, choice: str | None, since: datetime | None, u
 
 
 def _retry(settings: Settings, connection: Connection, selection: Selection) -> AbstractContextManager[Step]:
-    from wakupush.operate.dead_letters import retrying
+    from wakupush.postgres import dead_letters
+    from wakupush.server.delivery.retry import times_to_live
 
-    return nullcontext(retrying(settings, connection, selection))
+    retry = partial(dead_letters.retry, connection, selection, time_to_live=times_to_live(settings.delivery))
+    return nullcontext(retry)
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
@@ -58,9 +61,9 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
         "platform": letter.app_platform.platform.label,
         "reason": letter.reason,
         "attempts": letter.attempts,
-        "seen_at": seconds(letter.seen_at),
-        "finished_at": seconds(letter.finished_at),
-        "expires_at": seconds(letter.expires_at),
+        "seen_at": time_text(letter.seen_at),
+        "finished_at": time_text(letter.finished_at),
+        "expires_at": time_text(letter.expires_at),
         "trace_id": letter.trace_id,
     }
 
@@ -75,7 +78,7 @@ def _device_facts(connection: Connection, letter: DeadLetter) -> dict[str, Any]:
         return {"device": "unregistered"}
     return {
         "device": "its token is dead" if device.token_died_at else "registered",
-        "token_died_at": seconds(device.token_died_at),
+        "token_died_at": time_text(device.token_died_at),
         "suspicions": device.suspicions,
         "registered_anew_since": None if device.unchanged is None else not device.unchanged,
     }

@@ -74,12 +74,10 @@ def load_redis() -> Iterator[tuple[Settings, Redis]]:
     from wakupush.runtime.settings import load_settings
 
     settings = load_settings()
-    redis = open_redis(settings.redis)
-    try:
-        yield settings, redis
-    except RedisError as error:
-        raise UsageError(
-            f"Redis at WAKUPUSH_REDIS__URL fails ({type(error).__name__}); see `wakupush doctor`"
-        ) from None
-    finally:
-        redis.close()
+    with open_redis(settings.redis) as redis:
+        try:
+            yield settings, redis
+        except RedisError as error:
+            raise UsageError(
+                f"Redis at WAKUPUSH_REDIS__URL fails ({type(error).__name__}); see `wakupush doctor`"
+            ) from None

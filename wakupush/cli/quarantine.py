@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli.options import QueueName
-from wakupush.cli.row_group import Rows, group, seconds
+from wakupush.cli.row_group import Rows, group, time_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -51,9 +51,9 @@ def _facts(message: QuarantinedMessage) -> dict[str, Any]:
         "attempts": message.attempts,
         "bytes": message.bytes,
         "pubsub_topic": message.pubsub_topic,
-        "seen_at": seconds(message.seen_at),
-        "quarantined_at": seconds(message.quarantined_at),
-        "retried_at": seconds(message.retried_at),
+        "seen_at": time_text(message.seen_at),
+        "quarantined_at": time_text(message.quarantined_at),
+        "retried_at": time_text(message.retried_at),
         "owner": "known" if message.is_owned else "unknown",
         "trace_id": message.trace_id,
     }

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from rich.table import Table
 
-    from wakupush.model.dead_letters import PastEvent, Position, Selection
-    from wakupush.model.quarantine import QuarantineSelection
+    from wakupush.model.dead_letters import DeadLetter, PastEvent, Position, Selection
+    from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
     from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
@@ -44,19 +44,7 @@ All = Annotated[bool, typer.Option("--all", help="All rows that the other option
 Limit = Annotated[int, typer.Option(help="Most rows to list.", min=1)]
 
 
-class TracedRow(Protocol):
-    """The fields of every row."""
-
-    @property
-    def trace_id(self) -> str | None:
-        """The name of its message in logs, if it is known."""
-
-    @property
-    def seen_at(self) -> datetime:
-        """When its message was seen."""
-
-
-R = TypeVar("R", bound=TracedRow)
+R = TypeVar("R", bound="DeadLetter | QuarantinedMessage")
 S = TypeVar("S", bound="Selection | QuarantineSelection")
 S_contra = TypeVar("S_contra", bound="Selection | QuarantineSelection", contravariant=True)
 
@@ -323,6 +311,6 @@ def _events_table(events: list[PastEvent]) -> Table:
     return table
 
 
-def seconds(time: datetime | None) -> str | None:
-    """Return a time for people and programs."""
+def time_text(time: datetime | None) -> str | None:
+    """Return a time for people and programs, to the second."""
     return None if time is None else time.isoformat(timespec="seconds")

@@ -63,8 +63,10 @@ def why(
     """
     if (message is not None) + (user is not None) + last_hour != 1:
         raise UsageError("name a message, or --user with --around, or --last-hour")
-    if last_hour and (since is not None or around is not None):
-        raise UsageError("--last-hour takes no time; `wakupush why --user` and MESSAGE do")
+    if since is not None and message is None:
+        raise UsageError("--since goes with MESSAGE; --user has --around and --within, --last-hour takes no time")
+    if around is not None and user is None:
+        raise UsageError("--around goes with --user; MESSAGE has --since, --last-hour takes no time")
     window = _time(around), timedelta(seconds=duration(within, "--within"))
     if reveal_filters:
         import structlog

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from wakupush.cli.loading import load
 from wakupush.cli.options import PoolName
-
-if TYPE_CHECKING:
-    from wakupush.runtime.settings import Settings
 
 # Commands import what they need when they run, as in `wakupush.cli.cli`.
 # ruff: noqa: PLC0415
@@ -24,19 +22,14 @@ def worker(
 ) -> None:
     """Handle the messages of a queue. The pool `rest` handles those for devices that no push reached yet."""
     settings = load(process=f"worker {pool}")
-    if settings.port_or(-1) >= 0:
-        with TemporaryDirectory(prefix="wakupush-metrics-") as directory:
+    has_metrics = settings.port_or(-1) >= 0
+    with TemporaryDirectory(prefix="wakupush-metrics-") if has_metrics else nullcontext() as directory:
+        if directory is not None:
             # Where the processes keep their counters; to be set before anything imports `wakupush.runtime.metrics`.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = directory
-            _worker(settings, pool, concurrency)
-    else:
-        _worker(settings, pool, concurrency)
+        from wakupush.workers import run
 
-
-def _worker(settings: Settings, pool: str, concurrency: int) -> None:
-    from wakupush.workers import run
-
-    run.worker(settings, pool, concurrency)
+        run.worker(settings, pool, concurrency)
 
 
 def beat() -> None:

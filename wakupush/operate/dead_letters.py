@@ -1,16 +1,7 @@
-"""Dead letters: which failures end a delivery as one, and sending them again."""
+"""Which failures end a delivery as a dead letter."""
 
-from collections.abc import Callable
-from functools import partial
-
-from psycopg import Connection
-
-from wakupush.model.dead_letters import Position, Selection
 from wakupush.model.failures import BY_LABEL, Failure, Retry
-from wakupush.postgres import dead_letters
-from wakupush.runtime.settings import Settings
 from wakupush.runtime.usage import UsageError
-from wakupush.server.delivery.retry import times_to_live
 
 
 def failure_of(label: str) -> Failure:
@@ -25,11 +16,3 @@ def failure_of(label: str) -> Failure:
         what = "ends no delivery as a dead letter" if label in BY_LABEL else "is no failure"
         raise UsageError(f"--reason {label} {what}; there are {', '.join(possible)}")
     return BY_LABEL[label]
-
-
-def retrying(
-    settings: Settings, connection: Connection, selection: Selection
-) -> Callable[[Position | None], list[Position]]:
-    """Return a function that makes the next dead letters after a position due again, and returns their positions."""
-    time_to_live = times_to_live(settings.delivery)
-    return partial(dead_letters.retry, connection, selection, time_to_live=time_to_live)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psycopg
-from redis import Redis, RedisError
+from redis import RedisError
 
 from wakupush.model.platforms import AppPlatform
 from wakupush.model.quarantine import QuarantineSelection
@@ -22,13 +22,13 @@ from wakupush.postgres.reconciliation import Watermark
 from wakupush.redis import backlog as queues
 from wakupush.redis import left_out, presence, watched
 from wakupush.redis.backlog import QueueBacklog
+from wakupush.redis.breaker import BreakerState
 from wakupush.redis.left_out import NodeFault
 from wakupush.redis.presence import RunningProcess
 from wakupush.runtime.connections.postgres import check_dsn, parameters, reason, set_timeouts
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.apps import app_platforms
-from wakupush.server.delivery.breaker import BreakerState
 from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 
@@ -125,8 +125,7 @@ def _node(name: str, url: str, shards: tuple[str, ...]) -> NodeStatus:
 
 
 def _redis(settings: Settings) -> Mapping[str, Any]:
-    redis: Redis = open_redis(settings.redis.model_copy(update={"timeout": PATIENCE}))
-    try:
+    with open_redis(settings.redis.model_copy(update={"timeout": PATIENCE})) as redis:
         return {
             "faults": left_out.read(redis),
             "processes": presence.read(redis),
@@ -134,8 +133,6 @@ def _redis(settings: Settings) -> Mapping[str, Any]:
             "topics_complete": watched.is_complete(redis),
             "breakers": breakers.statuses(redis, app_platforms(settings)),
         }
-    finally:
-        redis.close()
 
 
 def _postgres(settings: Settings) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from wakupush.postgres import dead_letters, history
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PublicKey
 from wakupush.redis import presence
-from wakupush.server.delivery.breaker import BreakerState
+from wakupush.redis.breaker import BreakerState
 
 #: What an operator can do about a failure, by its label. `conclusion` has a sentence for the others.
 ADVICE: Final = {
@@ -107,8 +107,8 @@ def by_user(
     """
     around, within = window
     since, until = around - within, around + within
-    periods = {period_of(time.timestamp(), period_days) for time in (since, until)}
-    pseudonyms = [identity.user_pseudonym(user.key_hash, period) for period in periods]
+    first, last = (period_of(time.timestamp(), period_days) for time in (since, until))
+    pseudonyms = [identity.user_pseudonym(user.key_hash, period) for period in range(first, last + 1)]
     stories = []
     for stored, time in history.messages_of(connection, pseudonyms, since, until):
         events = dead_letters.past(connection, [stored], time)

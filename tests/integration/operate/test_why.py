@@ -14,8 +14,9 @@ from wakupush.model.failures import Failure
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.roles import Role
-from wakupush.operate import breakers
+from wakupush.operate import breakers, why
 from wakupush.operate.why import ADVICE
+from wakupush.postgres import dead_letters, history
 from wakupush.protocol.hashing import message_hash, shake256_64
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.presence import Presence
@@ -181,6 +182,21 @@ def test_a_user_is_found_around_a_time_and_no_other(run, server, client):
     )
 
 
+def test_all_periods_of_pseudonyms_of_a_time_are_read(server, client, monkeypatch):
+    pseudonyms = []
+    monkeypatch.setattr(history, "messages_of", lambda _, names, *_times: pseudonyms.extend(names) or [])
+    window = datetime.now(UTC), timedelta(days=2)
+    why.by_user(None, server.context.identity, client.public_key, window, period_days=1)
+    assert len(set(pseudonyms)) == 5
+
+
+def test_of_many_events_the_newest_are_read(server, client, conclusion, monkeypatch):
+    monkeypatch.setattr(dead_letters, "_MOST_EVENTS", 2)
+    message = request(client, server, server.register(client))
+    server.handle(DISPATCH, message)
+    assert conclusion(server, message).startswith("gorush took it")
+
+
 def test_a_push_that_waits_says_what_for(run, server, client, monkeypatch):
     redis, ios = server.context.redis, AppPlatform("", Platform.IOS)
     registered = server.register(client)
@@ -212,6 +228,8 @@ def test_the_last_hour_is_summed_up(run, server, client):
         ("0x04" + "00" * 64,),
         ("00" * 8, "--last-hour"),
         ("--last-hour", "--since", "2h"),
+        ("--user", "0x04", "--since", "3d"),
+        ("00" * 8, "--around", "10:31"),
         ("--user", "0x04"),
         ("--user", "0x04", "--around", "noon"),
     ],

@@ -68,11 +68,15 @@ JOIN registrations USING (key_hash, installation_hash)
 WHERE delivery_key = %(key)s
 
 -- name: events
+-- The newest, of which the last says what became of it.
 SELECT time, kind, queue, worker, app, platform, failure, reason, attempt, count, key_pseudonym, installation_pseudonym
-FROM delivery_history
-WHERE trace_id = ANY (%(trace_ids)s) AND time >= %(since)s
+FROM (
+    SELECT * FROM delivery_history
+    WHERE trace_id = ANY (%(trace_ids)s) AND time >= %(since)s
+    ORDER BY id DESC, step DESC
+    LIMIT %(limit)s
+) AS newest
 ORDER BY id, step
-LIMIT %(limit)s
 
 -- name: counts
 -- Those of each reason up to a bound: from one reason to the next by the index, however many dead letters each has.
