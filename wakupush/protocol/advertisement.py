@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable
 
-from google.protobuf.message import DecodeError
-
 from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import ContactCodeAdvertisement
-from wakupush.protocol.errors import Refused
+from wakupush.protocol import wire
 from wakupush.protocol.query import Info, decode_info, encode_info
 
 
@@ -21,8 +19,5 @@ def parse_advertisement(inner: bytes) -> tuple[Info, ...]:
     Raises:
         Refused: INNER_MALFORMED.
     """
-    try:
-        message = ContactCodeAdvertisement.FromString(inner)
-    except DecodeError:
-        raise Refused(Failure.INNER_MALFORMED) from None
+    message = wire.decode(ContactCodeAdvertisement, inner, Failure.INNER_MALFORMED)
     return tuple(map(decode_info, message.push_notification_info))

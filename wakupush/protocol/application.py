@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from wakupush.model.failures import Failure
 from wakupush.pb.application_metadata_pb2 import ApplicationMetadataMessage, ProtocolMessage
 from wakupush.protocol import segments, wire
@@ -143,11 +141,7 @@ def read_public(payload: Payload) -> Opened:
     Raises:
         Refused: METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING if neither layer is signed.
     """
-    try:
-        metadata = ProtocolMessage.FromString(payload.data).public_message
-    except DecodeError:
-        raise Refused(Failure.METADATA_MALFORMED) from None
-    message = unwrap(metadata)
+    message = unwrap(wire.decode(ProtocolMessage, payload.data, Failure.METADATA_MALFORMED).public_message)
     signer = message.signer or payload.signer
     if signer is None:
         raise Refused(Failure.SIGNATURE_MISSING)

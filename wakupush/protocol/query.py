@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from google.protobuf.message import DecodeError
-
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import QueriedDevice
 from wakupush.pb.push_notification_pb2 import (
@@ -137,10 +135,7 @@ def parse_response(inner: bytes) -> QueryResponse:
     Raises:
         Refused: INNER_MALFORMED.
     """
-    try:
-        message = PushNotificationQueryResponse.FromString(inner)
-    except DecodeError:
-        raise Refused(Failure.INNER_MALFORMED) from None
+    message = wire.decode(PushNotificationQueryResponse, inner, Failure.INNER_MALFORMED)
     return QueryResponse(message.message_id, tuple(map(decode_info, message.info)))
 
 

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Registration, Unregistration
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRegistrationResponse
+from wakupush.protocol import wire
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import is_granted
 from wakupush.protocol.hashing import shake256_64
@@ -83,10 +82,7 @@ def open_registration(
         raise Refused(Failure.REGISTRATION_UNDECRYPTABLE) from None
     if len(plaintext) > most_bytes:
         raise Refused(Failure.REGISTRATION_TOO_LARGE)
-    try:
-        return PushNotificationRegistration.FromString(plaintext)
-    except DecodeError:
-        raise Refused(Failure.REGISTRATION_MALFORMED) from None
+    return wire.decode(PushNotificationRegistration, plaintext, Failure.REGISTRATION_MALFORMED)
 
 
 def check(
@@ -189,10 +185,7 @@ def parse_response(inner: bytes) -> RegistrationResponse:
     Raises:
         Refused: INNER_MALFORMED.
     """
-    try:
-        message = PushNotificationRegistrationResponse.FromString(inner)
-    except DecodeError:
-        raise Refused(Failure.INNER_MALFORMED) from None
+    message = wire.decode(PushNotificationRegistrationResponse, inner, Failure.INNER_MALFORMED)
     error = None if message.success else _ERRORS.get(message.error, Answer.INTERNAL_ERROR)
     return RegistrationResponse(message.request_id, error)
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from wakupush.model.failures import Answer, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.registrations import Preferences
@@ -224,10 +222,7 @@ def parse_response(inner: bytes) -> RequestResponse:
     Raises:
         Refused: INNER_MALFORMED.
     """
-    try:
-        message = PushNotificationResponse.FromString(inner)
-    except DecodeError:
-        raise Refused(Failure.INNER_MALFORMED) from None
+    message = wire.decode(PushNotificationResponse, inner, Failure.INNER_MALFORMED)
     return RequestResponse(
         message.message_id,
         tuple(

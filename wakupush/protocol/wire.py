@@ -41,6 +41,18 @@ def parse(
         raise Refused(malformed) from None
 
 
+def decode(kind: type[M], data: bytes, malformed: Failure) -> M:
+    """Return a message whose fields need no counting: it is small, or its bytes are bounded where they come from.
+
+    Args:
+        malformed: the failure if it is not such a message.
+    """
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise Refused(malformed) from None
+
+
 def _has_more_fields(data: bytes, most: int) -> bool:
     """Return whether a message has more than `most` fields, without looking into them.
 

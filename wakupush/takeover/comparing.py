@@ -155,11 +155,11 @@ def _differing(
 ) -> tuple[str, ...]:
     """Return the names of the fields that differ; an export of ours has digests of lists instead of these."""
     at_rest = identity.at_rest
-    device, allowed_keys = opening.device(ours, identity), opening.allowed_key_list(ours, identity)
+    device = opening.device(ours, identity)
     return (
         *(name for name in _DEVICE if getattr(theirs, name) != getattr(device, name)),
         *(name for name in _CLEAR if getattr(theirs, name) != getattr(ours, name)),
-        *(("allowed_key_list",) if theirs.allowed_key_list != allowed_keys else ()),
+        *(("allowed_key_list",) if theirs.allowed_key_list != tuple(device.allowed_key_list) else ()),
         *(
             name
             for name, column in _DIGESTS.items()

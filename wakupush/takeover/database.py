@@ -162,7 +162,10 @@ def create(path: Path, password: str | None, kdf_iterations: int) -> sqlite3.Con
 
 
 def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> None:
-    tables = {name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE rootpage > 0")}
+    tables = {
+        name.decode("utf-8", "replace")
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE rootpage > 0")
+    }
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     _check_sizes(path, int(page_bytes))  # SQLCipher has it as text
     if not tables & COLUMNS.keys() and path.name.endswith(_WALLET):
@@ -177,7 +180,7 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_keyed: bool) -> Non
         if name.decode("utf-8", "replace").lower() in COLUMNS.keys() | {OURS}:
             raise TakeoverError(f"{path} has a view in the place of a table: a stranger made it")
     for table, expected in COLUMNS.items():
-        columns = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({table})")}
+        columns = {row[1].decode("utf-8", "replace") for row in connection.execute(f"PRAGMA table_info({table})")}
         if columns != expected:
             raise TakeoverError(
                 f"{path} has another schema: its columns of {table} are {', '.join(sorted(columns)) or 'missing'}"

@@ -154,5 +154,4 @@ def _registration(row: RegistrationRow, identity: Identity) -> PushNotificationR
     message.enabled = bool(row.enabled)
     message.allow_from_contacts_only = bool(row.allow_from_contacts_only)
     message.block_mentions = bool(row.block_mentions)
-    message.allowed_key_list.extend(opening.allowed_key_list(row, identity))
     return message

@@ -6,32 +6,20 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.sealing import UnsealableError
 from wakupush.takeover.errors import TakeoverError
 
-_OTHER_KEY = "the rows in Postgres are sealed by another server's key than this one's"
-
 
 def device(row: RegistrationRow, identity: Identity) -> PushNotificationRegistration:
-    """Return the sealed device of a registered row; see `wakupush.protocol.at_rest.AtRest.open_device`.
+    """Return the sealed columns of a registered row: the fields of the device, and its allowed_key_list.
 
     Raises:
-        TakeoverError: another server's key sealed it.
+        TakeoverError: another server's key sealed them.
     """
     if row.sealed_device is None:
         raise AssertionError("a registered row has its device")
+    at_rest, place = identity.at_rest, (row.installation, row.version)
     try:
-        return identity.at_rest.open_device(row.installation, row.version, row.sealed_device)
+        message = at_rest.open_device(*place, row.sealed_device)
+        if row.sealed_allowed_key_list is not None:
+            message.allowed_key_list.extend(at_rest.open_allowed_key_list(*place, row.sealed_allowed_key_list))
     except UnsealableError:
-        raise TakeoverError(_OTHER_KEY) from None
-
-
-def allowed_key_list(row: RegistrationRow, identity: Identity) -> tuple[bytes, ...]:
-    """Return the list of a registered row.
-
-    Raises:
-        TakeoverError: another server's key sealed it.
-    """
-    if row.sealed_allowed_key_list is None:
-        return ()
-    try:
-        return identity.at_rest.open_allowed_key_list(row.installation, row.version, row.sealed_allowed_key_list)
-    except UnsealableError:
-        raise TakeoverError(_OTHER_KEY) from None
+        raise TakeoverError("the rows in Postgres are sealed by another server's key than this one's") from None
+    return message

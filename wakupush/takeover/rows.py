@@ -45,8 +45,6 @@ class Row:
     version: int
     #: None if it is unregistered, or too large to be read.
     registration: bytes | None = field(repr=False)
-    #: Bytes of the registration.
-    size: int
     #: Whether its user has as many installations as a user may have, in rows before it.
     is_crowded: bool
 

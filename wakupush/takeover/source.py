@@ -25,8 +25,7 @@ SELECT rowid,
     typeof(public_key) || ' ' || typeof(installation_id) || ' ' || typeof(version) || ' ' || typeof(registration),
     CAST(coalesce(substr(public_key, 1, 65), '') AS BLOB), CAST(coalesce(substr(installation_id, 1, 64), '') AS BLOB),
     version,
-    CASE WHEN length(registration) <= :most_bytes THEN CAST(registration AS BLOB) END,
-    coalesce(length(registration), 0)
+    CASE WHEN length(registration) <= :most_bytes THEN CAST(registration AS BLOB) END
 FROM {REGISTRATIONS}
 WHERE rowid > :after ORDER BY rowid LIMIT {BATCH}
 """
@@ -58,9 +57,7 @@ def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations:
     while True:
         batch, size = [], 0
         values = {"after": after, "most_bytes": most_bytes}
-        for rowid, types, public_key, installation_id, version, registration, length in connection.execute(
-            _ROWS, values
-        ):
+        for rowid, types, public_key, installation_id, version, registration in connection.execute(_ROWS, values):
             is_crowded = before.get(public_key, 0) >= most_installations
             batch.append(
                 Row(
@@ -70,7 +67,6 @@ def rows(connection: sqlite3.Connection, *, most_bytes: int, most_installations:
                     installation_id=installation_id,
                     version=version,
                     registration=registration,
-                    size=length,
                     is_crowded=is_crowded,
                 )
             )
