@@ -67,7 +67,6 @@ WITHOUT_UPSTREAM = (
     "push-unknown-platform-sync",
     "push-with-authorization",
     "push-wrong-type-sync",
-    "root",
     "stub-fcm-501",
     "stub-fcm-empty-token",
 )

@@ -29,7 +29,7 @@ from wakupush.model.failures import Answer, Failure
 from wakupush.model.limits import MINUTE, REPEATS, Limit
 from wakupush.model.queues import DISPATCH
 from wakupush.server.engine.outcome import Outcome
-from wakupush.server.push.correct import CorrectedRequest, correct
+from wakupush.server.push.correct import correct
 
 SUCCESS, WRONG_TOKEN, NOT_REGISTERED = None, Answer.WRONG_TOKEN, Answer.NOT_REGISTERED
 INTERNAL = Answer.INTERNAL_ERROR
@@ -84,7 +84,8 @@ def test_only_items_that_failed_are_tried_again():
     [outcome] = decide_requests(request, admitted=remembered(True, False, False, True))
     assert request_answers(outcome) == [SUCCESS, SUCCESS, WRONG_TOKEN, SUCCESS]
     assert admitted_keys(outcome) == delivery_keys(item(device=TABLET))
-    assert outcome.effect.delivery_keys == (None, *delivery_keys(item(device=TABLET)), None, None)
+    pushed, again, late = delivery_keys(item(), item(device=TABLET), item(CAROL))
+    assert outcome.effect.delivery_keys == (pushed, again, None, late)
     assert kinds(outcome) == [*REFUSED, EventKind.ANSWERED]
     assert failures(outcome) == [Failure.WRONG_TOKEN] * 2
 
@@ -113,7 +114,7 @@ def test_corrections_report_deliveries_that_failed():
         entry=entry(1),
         events=(answered,),
         replies=correction.replies,
-        effect=CorrectedRequest(replace(outcome.effect, failures=failures)),
+        effect=replace(outcome.effect, failures=failures, is_correction=True),
     )
 
 
