@@ -11,17 +11,8 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from support.nwaku import (
-    OTHER_SHARD,
-    SHARD,
-    TOPIC,
-    Serve,
-    body_of,
-    payloads,
-    publish,
-    relay_path,
-    subscribed,
-)
+from support.go_waku import OTHER_SHARD, SHARD, TOPIC, Serve, relay_path
+from support.nwaku import body_of, payloads, publish, subscribed
 from wakupush.devnet.node import go_waku
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings, encoded_size

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from support import recordings
-from support.nwaku import AREA, OTHER_SHARD, OTHER_TOPIC, SHARD, TOPIC, Serve, payload_size, relay_path, send, subscribe
+from support.go_waku import OTHER_SHARD, SHARD, TOPIC, Serve, relay_path
+from support.nwaku import AREA, OTHER_TOPIC, payload_size, send, subscribe
 from wakupush.devnet.node.filter_state import NwakuFilter
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings

@@ -8,19 +8,8 @@ import time
 import httpx2
 import pytest
 
-from support.nwaku import (
-    OTHER_TOPIC,
-    SHARD,
-    TOPIC,
-    Serve,
-    ask_store,
-    body_of,
-    payloads,
-    publish,
-    recorded_message,
-    relay_path,
-    subscribed,
-)
+from support.go_waku import SHARD, TOPIC, Serve, relay_path
+from support.nwaku import OTHER_TOPIC, ask_store, body_of, payloads, publish, recorded_message, subscribed
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 from wakupush.protocol.hashing import message_hash
 
