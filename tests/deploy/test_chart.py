@@ -22,6 +22,7 @@ from support.deploy.chart import (
     need,
     objects,
     pod_specs,
+    pod_templates,
     tool,
 )
 from support.deploy.schemas import SPECS, schema
@@ -93,13 +94,7 @@ def test_names_are_unique_and_selectors_match(name):
     rendered = objects(VALUES[name])
     names = [(each["kind"], each["metadata"]["name"]) for each in rendered]
     assert len(names) == len(set(names))
-    pods = [each["spec"]["template"]["metadata"]["labels"] for each in rendered if "template" in each.get("spec", {})]
-    pods += [each["metadata"]["labels"] for each in rendered if each["kind"] == "Pod"]
-    pods += [
-        each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
-        for each in rendered
-        if each["kind"] == "CronJob"
-    ]
+    pods = [template["metadata"]["labels"] for _, template in pod_templates(rendered)]
     for each in rendered:
         match each["kind"]:
             case "Service":
@@ -150,6 +145,10 @@ def test_secrets_precede_migrations_and_code():
     [other] = [each for each in objects(VALUES["trial"], "--set", "image.tag=9.9.9") if each["kind"] == "Job"]
     assert re.fullmatch("wakupush-migrate-[0-9a-f]{8}", job["metadata"]["name"])
     assert job["metadata"]["name"] != other["metadata"]["name"]
+    # Kubernetes refuses another pod in a Job that is there.
+    for change in ("pod.labels.mesh=none", "pod.annotations.mesh=none", "pod.nodeSelector.pool=push"):
+        [other] = [each for each in objects(VALUES["trial"], "--set", change) if each["kind"] == "Job"]
+        assert job["metadata"]["name"] != other["metadata"]["name"]
 
 
 def _weight(each):
@@ -199,6 +198,7 @@ ADDITIONS = {
     "caSecret": {"name": "own-authority", "key": "ca.crt"},
     "commonLabels": {"team": "push"},
     "pod.labels": {"azure.workload.identity/use": "true"},
+    "pod.annotations": {"sidecar.istio.io/inject": "false"},
     "pod.extraEnv": [{"name": "MORE", "value": "1"}],
     "pod.extraEnvFrom": [{"secretRef": {"name": "more"}}],
     "pod.extraVolumes": [{"name": "more", "emptyDir": {}}],
@@ -212,12 +212,15 @@ ADDITIONS = {
 
 def test_what_operators_add_is_in_every_pod_of_ours():
     options = [part for name, value in ADDITIONS.items() for part in ("--set-json", f"{name}={json.dumps(value)}")]
-    rendered = objects(VALUES["trial"], *options)
+    daily = "pipeline.jobs.daily.schedule=1 2 * * *,pipeline.jobs.daily.args={pipeline,tidy}"
+    job = ("--set", f"pipeline.image=pipeline:1,{daily}")
+    rendered = objects(VALUES["trial"], *options, *job)
     assert all(each["metadata"]["labels"]["team"] == "push" for each in rendered if each["kind"] != "List")
     parts = {"wakupush-redis", "wakupush-postgres", "wakupush-node", "wakupush-gorush"}
-    ours = [(each, spec) for each, spec in pod_specs(rendered) if each["metadata"]["name"] not in parts]
-    assert {each["kind"] for each, _ in ours} >= {"Deployment", "Job"}
-    for each, spec in ours:
+    ours = [(each, template) for each, template in pod_templates(rendered) if each["metadata"]["name"] not in parts]
+    assert {each["kind"] for each, _ in ours} == {"Deployment", "Job", "CronJob", "Pod"}
+    for each, template in ours:
+        metadata, spec = template["metadata"], template["spec"]
         beside, [own] = spec["containers"][:-1], spec["containers"][-1:]
         assert [container["name"] for container in beside] == ["beside"] * (each["kind"] == "Deployment")
         assert [container["name"] for container in spec["initContainers"]] == ["first"]
@@ -225,11 +228,12 @@ def test_what_operators_add_is_in_every_pod_of_ours():
         assert {"secretRef": {"name": "more"}} in own["envFrom"]
         assert {"ca", "more"} <= {mount["name"] for mount in own["volumeMounts"]}
         assert {"ca", "more"} <= {volume["name"] for volume in spec["volumes"]}
-        if each["kind"] == "Deployment":
-            assert "azure.workload.identity/use" in each["spec"]["template"]["metadata"]["labels"]
-            if each["metadata"]["name"] != "wakupush-flower":
-                assert own["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
-                assert (own["startupProbe"]["failureThreshold"], own["livenessProbe"]["failureThreshold"]) == (120, 4)
+        assert metadata["labels"]["azure.workload.identity/use"] == "true"
+        # A sidecar that a mesh adds would never end, and its job neither.
+        assert metadata["annotations"]["sidecar.istio.io/inject"] == "false"
+        if each["kind"] == "Deployment" and each["metadata"]["name"] != "wakupush-flower":
+            assert own["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+            assert (own["startupProbe"]["failureThreshold"], own["livenessProbe"]["failureThreshold"]) == (120, 4)
 
 
 def test_all_images_come_from_the_mirror():

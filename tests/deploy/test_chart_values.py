@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from functools import reduce
+from operator import getitem
 
 import pytest
 import yaml
@@ -117,10 +119,16 @@ REFUSED = {
         "externalSecrets.remote.identity is missing",
     ),
     "no limits": ("components.beat.resources.limits=null", "/components/beat/resources"),
-    "two Flowers": ("components.flower.replicas=2", "/components/flower/replicas"),
+    "two Flowers": ("components.flower.replicas=2", "replicas"),
+    "two canaries": ("components.canary.replicas=2", "replicas"),
+    "a component's own choice of users": ("components.query.pod.fixedUser=false", "/components/query/pod"),
     "jobs without an image": (
         "pipeline.jobs.daily.schedule=15 2 * * *,pipeline.jobs.daily.args={pipeline,report}",
         "pipeline.image is missing",
+    ),
+    "a job without a command": (
+        "pipeline.image=pipeline:1,pipeline.jobs.daily.schedule=15 2 * * *,pipeline.jobs.daily.args={pipeline}",
+        "/pipeline/jobs/daily/args",
     ),
 }
 
@@ -162,19 +170,46 @@ def test_every_value_of_the_schema_has_a_default():
     schema_ = json.loads((CHART / "values.schema.json").read_text())
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
 
+    def resolved(each):
+        if "$ref" not in each:
+            return each
+        return reduce(getitem, each["$ref"].removeprefix("#/").split("/"), schema_)
+
     def compare(properties, values, path):
-        known = properties
-        if path and path[-1] in {"pod", "peers", "remote"}:
-            return
-        missing = set(values) - set(known)
+        missing = set(values) - set(properties)
         assert not missing, (path, missing)
-        absent = {name for name in set(known) - set(values) if name != "pod"}
+        absent = set(properties) - set(values) - {"pod"}
         assert not absent, (path, absent)
-        for name, each in known.items():
-            if "properties" in each and isinstance(values.get(name), dict):
-                compare(each["properties"], values[name], (*path, name))
+        # Of the others nobody needs all.
+        for name in properties.keys() - {"pod", "remote", "resources", "settings"}:
+            known = resolved(properties[name])
+            if "properties" in known and isinstance(values.get(name), dict):
+                compare(known["properties"], values[name], (*path, name))
 
     compare(schema_["properties"], defaults, ())
+
+
+def test_every_secret_may_come_from_the_store():
+    properties = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    remote = properties["externalSecrets"]["properties"]["remote"]["properties"]
+    assert remote.keys() == properties["secrets"]["properties"].keys() - {"apps"}
+
+
+def test_references_of_the_schema_stand_alone():
+    """Draft 7 ignores what is beside one."""
+
+    def references(each):
+        if isinstance(each, dict):
+            if "$ref" in each:
+                yield each
+            each = list(each.values())
+        if isinstance(each, list):
+            for inner in each:
+                yield from references(inner)
+
+    all_ = list(references(json.loads((CHART / "values.schema.json").read_text())))
+    assert len(all_) > 50
+    assert [each for each in all_ if len(each) > 1] == []
 
 
 @pytest.fixture
@@ -209,6 +244,7 @@ def test_notes_warn_of_what_policies_cut_off(notes):
     assert metrics_ in notes("minimal", *keda)
     assert metrics_ not in notes("minimal")
     assert webhook in notes("minimal")
+    assert webhook in notes("minimal", "--set", "gorush.url=,gorush.urls={http://gorush-0:8088,http://gorush-1:8088}")
     assert webhook not in notes("minimal", "--set", "components.feedback.enabled=false")
     for name in ("keda", "trial", "hpa"):
         text = notes(name)

@@ -1,5 +1,7 @@
 """Executors of the pipeline: Spark's settings and pod template, the rights of drivers, and who reaches whom."""
 
+import json
+
 import pytest
 import yaml
 
@@ -67,7 +69,8 @@ def test_a_driver_finds_settings_and_executors_find_it():
         env = {entry["name"]: entry for entry in container["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         if command == "fetch-archive":  # which does not use Spark
-            assert not {"hostname", "subdomain", "serviceAccountName"} & spec.keys()
+            assert not {"hostname", "subdomain"} & spec.keys()
+            assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("wakupush", False)
             assert not {"SPARK_CONF_DIR", "WAKUPUSH_PIPELINE__MASTER"} & env.keys()
             continue
         assert env["SPARK_LOCAL_HOSTNAME"]["value"] == f"{spec['hostname']}.{spec['subdomain']}.push.svc"
@@ -80,6 +83,33 @@ def test_a_driver_finds_settings_and_executors_find_it():
         assert settings()["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['spark']}/executor.yaml"
         seen.add(command)
     assert seen == {"export", "tidy", "report"}
+
+
+def test_jobs_without_executors_are_the_charts_account():
+    """A cloud gives its role to pods by their account."""
+    for name in ("hpa", "keda"):
+        jobs_ = [spec for each, spec in pod_specs(objects(VALUES[name])) if each["kind"] == "CronJob"]
+        assert jobs_
+        assert {spec["serviceAccountName"] for spec in jobs_} == {"wakupush"}
+    own = objects(VALUES["keda"], "--set", "serviceAccount.create=false,serviceAccount.name=mine")
+    assert {spec["serviceAccountName"] for each, spec in pod_specs(own) if each["kind"] == "CronJob"} == {"mine"}
+
+
+def test_drivers_have_the_annotations_of_the_charts_account():
+    role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::000000000000:role/wakupush"}
+    accounts = rendered("ServiceAccount", "--set-json", f"serviceAccount.annotations={json.dumps(role)}")
+    assert {name: each["metadata"].get("annotations") for name, each in accounts.items() if "doctor" not in name} == {
+        "wakupush": role,
+        SPARK: role,
+    }
+
+
+def test_executors_have_labels_and_annotations_of_all_pods():
+    options = ["--set", "pod.labels.mesh=none,pod.annotations.inject=no"]
+    metadata = yaml.safe_load(rendered("ConfigMap", *options)[SPARK]["data"]["executor.yaml"])["metadata"]
+    assert metadata["labels"].items() >= {"mesh": "none", **template()["metadata"]["labels"]}.items()
+    assert metadata["annotations"] == {"inject": "no"}
+    assert "annotations" not in template()["metadata"]
 
 
 def test_executors_are_restricted_and_have_no_token():

@@ -210,6 +210,16 @@ def test_pipeline_jobs_have_their_databases():
     }
 
 
+def test_a_job_without_secrets_needs_none():
+    """Nor does a release that fetches the archive alone make the login of the export."""
+    fetch = "pipeline.jobs.archive.schedule=0 0 * * *,pipeline.jobs.archive.args={pipeline,fetch-archive}"
+    options = ("--set", f"pipeline.image=registry.example/wakupush-pipeline:1.0.0rc1,{fetch}")
+    migrate = environments("minimal", *options)["migrate"]
+    assert migrate == environments("minimal")["migrate"]
+    assert "POSTGRES_PIPELINE_PASSWORD" not in migrate
+    assert "POSTGRES_LAKE_PASSWORD" in environments("hpa")["migrate"]
+
+
 #: Which role each component's connection string is of.
 ROLE_OF_COMPONENT = {
     "reconcile": Role.RECONCILE,

@@ -87,16 +87,22 @@ def objects(values: Path, *options: str) -> list[dict]:
     return [document for document in yaml.load_all(render(values, *options), yaml.CSafeLoader) if document]
 
 
-def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
-    """Every object that makes pods, and the pod's spec."""
+def pod_templates(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
+    """Every object that makes pods, and the pod's metadata and spec."""
     for document in rendered:
         match document["kind"]:
             case "Pod":
-                yield document, document["spec"]
+                yield document, document
             case "Deployment" | "StatefulSet" | "Job":
-                yield document, document["spec"]["template"]["spec"]
+                yield document, document["spec"]["template"]
             case "CronJob":
-                yield document, document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+                yield document, document["spec"]["jobTemplate"]["spec"]["template"]
+
+
+def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
+    """Every object that makes pods, and the pod's spec."""
+    for document, template in pod_templates(rendered):
+        yield document, template["spec"]
 
 
 def settings_schema() -> dict:

@@ -1,7 +1,9 @@
 """JSON schemas of what the chart uses of KEDA, the Prometheus operator and External Secrets.
 
-Written after their documented API, and tighter than it: what the chart does not use is refused, so that a misspelt
-field cannot pass. Kubernetes' own objects are checked against Kubernetes' own schemas.
+Written after their documented API, and tighter than it, so that a misspelt field cannot pass: they know what the chart
+renders of the values in `ci`. What it renders of other values is refused, too, and so nothing validates it: triggers of
+the type redis-sentinel, `authModes` and `authenticationRef` of a Prometheus trigger, and a TriggerAuthentication's
+`sentinelPassword`. Kubernetes' own objects are checked against Kubernetes' own schemas.
 """
 
 from typing import Any

@@ -94,8 +94,8 @@ executor:
 {{- end }}
 {{- end }}
 
-{{/* Which of .Values.pipeline.volumes and of .Values.secrets a command of the pipeline uses; any other command has both
-     secrets and no volume. Only the command that makes pseudonyms gets their keys. "local" is what does not use Spark. */}}
+{{/* Which of .Values.pipeline.volumes and of .Values.secrets a command of the pipeline uses. Only the command that makes
+     pseudonyms gets their keys. "local" is what does not use Spark. */}}
 {{- define "wakupush.pipelineCommands" -}}
 export: { volumes: [lake, keys], secrets: [pipeline, lakeCatalog] }
 tidy: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }
@@ -103,4 +103,17 @@ report: { volumes: [lake, reports], secrets: [postgresLake, reports, lakeCatalog
 capacity: { volumes: [lake], secrets: [postgresLake, lakeCatalog] }
 fetch-archive: { volumes: [archive], secrets: [], local: true }
 warm-topics: { volumes: [], secrets: [postgresRebuild] }
+{{- end }}
+
+{{/* What a job of the pipeline uses, as JSON: the row of its command; any other command has the secrets of export and
+     report, and no volume. Argument: its args. */}}
+{{- define "wakupush.pipelineNeeds" -}}
+{{- $args := . -}}
+{{- $needed := dict "volumes" list "secrets" (list "pipeline" "reports" "lakeCatalog") -}}
+{{- range $command, $row := include "wakupush.pipelineCommands" . | fromYaml -}}
+{{- if has $command $args -}}
+{{- $needed = $row -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $needed -}}
 {{- end }}

@@ -330,7 +330,7 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $running := dig "spec" "replicas" 0 (lookup "apps/v1" "Deployment" .root.Release.Namespace .name) -}}
 {{ max .own.autoscaling.minReplicas $running }}
 {{- else -}}
-{{ .own.replicas }}
+{{ .own.replicas | default 1 }}
 {{- end -}}
 {{- end }}
 
@@ -498,10 +498,8 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $commands := include "wakupush.pipelineCommands" . | fromYaml -}}
 {{- range $job := .Values.pipeline.jobs -}}
-{{- $of := index $commands (index $job.args 1) | default dict -}}
-{{- range $name := $of.secrets | default (list "pipeline" "reports" "lakeCatalog") -}}
+{{- range $name := (include "wakupush.pipelineNeeds" $job.args | fromJson).secrets -}}
 {{- if ternary (ne $.Values.postgres.connectBy "owner") (not (empty (index $.Values.secrets $name).key)) (not (empty (include "wakupush.role" $name))) -}}
 {{- $names = append $names $name -}}
 {{- end -}}

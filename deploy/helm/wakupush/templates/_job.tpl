@@ -1,8 +1,8 @@
 {{/* The pod of a job: (dict "root" $ "component" NAME "args" LIST "env" YAML "resources" VALUES
-     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE "serviceAccount" NAME "driver" NAME). "settings" says
-     whether the ConfigMap is read, which a hook before the installation does not find; "claims" are the names of volumes'
-     claims by where they are mounted; by "serviceAccount", if there is one, it asks the Kubernetes API; "driver" is the host name
-     of a driver with executors. */}}
+     "image" TEXT "settings" BOOLEAN "claims" CLAIMS "temporary" SIZE "serviceAccount" NAME "asksKubernetes" BOOLEAN "driver" NAME).
+     "settings" says whether the ConfigMap is read, which a hook before the installation does not find, and no "serviceAccount"
+     either; "claims" are the names of volumes' claims by where they are mounted; "asksKubernetes" says whether it gets a token
+     for the Kubernetes API; "driver" is the host name of a driver with executors. */}}
 {{- define "wakupush.jobPod" -}}
 restartPolicy: Never
 {{- $pod := include "wakupush.podValues" (dict "root" .root "own" dict) | fromYaml }}
@@ -13,7 +13,7 @@ serviceAccountName: {{ . }}
 hostname: {{ . }}
 subdomain: {{ include "wakupush.spark" $.root }}
 {{- end }}
-{{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict "asksKubernetes" (not (empty .serviceAccount))) }}
+{{ include "wakupush.scheduling" (dict "root" .root "component" .component "own" dict "asksKubernetes" .asksKubernetes) }}
 terminationGracePeriodSeconds: 30
 securityContext: {{- include "wakupush.podSecurity" (dict "root" .root "uid" 10001) | nindent 2 }}
 {{- with $pod.initContainers }}
