@@ -1,12 +1,13 @@
 """The Grafana dashboards, as data: `generate.py` writes the files that Grafana reads.
 
-``$n`` in an expression stands for the selector of a namespace; see `expression`.
+``$n`` in an expression stands for the selector of a namespace, which `generate.py` fills in.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from deploy.monitoring.rules import ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST, Objective
+from wakupush.model.objectives import BUDGET
 
 
 class Source(StrEnum):
@@ -35,8 +36,8 @@ class Panel:
     title: str
     #: A unit of Grafana: s, short, reqps, percentunit.
     unit: str
-    #: Expressions of PromQL, each with its legend; or SQL.
-    queries: tuple[tuple[str, str], ...]
+    #: Expressions of PromQL by their legends; or SQL, which has none.
+    queries: dict[str, str]
     #: What a reader should know about the panel.
     description: str
     look: Look = Look.LINES
@@ -56,41 +57,35 @@ class Dashboard:
     source: Source = Source.PROMETHEUS
 
 
-def expression(text: str) -> str:
-    """Return an expression in the form for Grafana."""
-    return text.replace("$n", 'namespace=~"$namespace"')
-
-
 def _legend(labels: str) -> str:
     return " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
 
 
-def _quantiles(metric: str, label: str) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (
-            f"histogram_quantile({quantile}, sum by ({label}, le) (rate({metric}_bucket{{$n}}[5m])))",
-            f"{_legend(label)} p{100 * quantile:g}",
+def _quantiles(metric: str, label: str) -> dict[str, str]:
+    return {
+        f"{_legend(label)} p{100 * quantile:g}": (
+            f"histogram_quantile({quantile}, sum by ({label}, le) (rate({metric}_bucket{{$n}}[5m])))"
         )
         for quantile in (0.5, 0.99)
-    )
+    }
 
 
-def _events(kind: str, by: str = "app, platform") -> tuple[str, str]:
-    return f'sum by ({by}) (rate(wakupush_events_total{{$n, kind="{kind}"}}[5m]))', f"{kind} {_legend(by)}"
+def _events(kind: str, by: str = "app, platform") -> dict[str, str]:
+    return {f"{kind} {_legend(by)}": f'sum by ({by}) (rate(wakupush_events_total{{$n, kind="{kind}"}}[5m]))'}
 
 
 def _share(title: str, objective: Objective, description: str) -> Panel:
     worst = f"1 - max({objective.ratio('1h')}{{$n}})"
-    return Panel(title, "percentunit", ((worst, ""),), description, Look.NUMBER, least=1 - objective.budget)
+    return Panel(title, "percentunit", {"": worst}, description, Look.NUMBER, least=1 - BUDGET)
 
 
 def _number(title: str, unit: str, text: str, description: str, most: float | None = None) -> Panel:
-    return Panel(title, unit, ((text, ""),), description, Look.NUMBER, most=most)
+    return Panel(title, unit, {"": text}, description, Look.NUMBER, most=most)
 
 
 def _heatmap(title: str, metric: str, description: str) -> Panel:
-    counts = (f"sum by (le) (increase({metric}_bucket{{$n}}[5m]))", "{{le}}")
-    return Panel(title, "s", (counts,), description, Look.HEATMAP)
+    counts = {"{{le}}": f"sum by (le) (increase({metric}_bucket{{$n}}[5m]))"}
+    return Panel(title, "s", counts, description, Look.HEATMAP)
 
 
 _FIRING = 'ALERTS{$n, alertname=~"Wakupush.*", alertstate="firing"}'
@@ -159,22 +154,19 @@ OVERVIEW = Dashboard(
                 Panel(
                     "Alerts that fire",
                     "short",
-                    ((_FIRING, ""),),
+                    {"": _FIRING},
                     "Each has a section in docs/operating/respond.md.",
                     Look.TABLE,
                 ),
                 Panel(
                     "Failures in the last hour",
                     "short",
-                    (
-                        (
-                            (
-                                "sum by (app, platform, kind, failure) (increase(wakupush_events_total"
-                                '{$n, kind=~"failed|unknown|dead_letter|expired"}[1h])) > 0'
-                            ),
-                            "",
-                        ),
-                    ),
+                    {
+                        "": (
+                            "sum by (app, platform, kind, failure) (increase(wakupush_events_total"
+                            '{$n, kind=~"failed|unknown|dead_letter|expired"}[1h])) > 0'
+                        )
+                    },
                     "Attempts that failed or have no known end, and notifications that the server gave up, by reason.",
                     Look.TABLE,
                 ),
@@ -182,10 +174,10 @@ OVERVIEW = Dashboard(
                     Panel(
                         title,
                         "percentunit",
-                        tuple(
-                            (f"max by ({by}) ({objective.ratio(window)}{{$n}})", f"{legend} {window}".lstrip())
+                        {
+                            f"{legend} {window}".lstrip(): f"max by ({by}) ({objective.ratio(window)}{{$n}})"
                             for window in ("5m", "1h", "6h")
-                        ),
+                        },
                         "The allowed share is 1 %; an alert pages at 14.4 times that over 1 h, and 6 times over 6 h.",
                     )
                     for title, objective, by, legend in (
@@ -208,49 +200,39 @@ DETAIL = Dashboard(
                 Panel(
                     "In: messages",
                     "reqps",
-                    (
-                        ("sum(rate(wakupush_messages_read_total{$n}[5m]))", "read from all nodes"),
-                        ("sum by (queue) (rate(wakupush_messages_enqueued_total{$n}[5m]))", "enqueued {{queue}}"),
-                        ("sum(rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))", "enqueued by reconciliation"),
-                        ("sum by (reason) (rate(wakupush_messages_dropped_total{$n}[5m]))", "dropped: {{reason}}"),
-                    ),
+                    {
+                        "read from all nodes": "sum(rate(wakupush_messages_read_total{$n}[5m]))",
+                        "enqueued {{queue}}": "sum by (queue) (rate(wakupush_messages_enqueued_total{$n}[5m]))",
+                        "enqueued by reconciliation": "sum(rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))",
+                        "dropped: {{reason}}": "sum by (reason) (rate(wakupush_messages_dropped_total{$n}[5m]))",
+                    },
                     "Most messages are for others. Reconciliation recovers dropped messages.",
                 ),
                 Panel(
                     "Outcomes of the messages",
                     "reqps",
-                    (
-                        (
-                            (
-                                "sum by (kind) (rate(wakupush_events_total{$n, kind=~"
-                                '"foreign|refused|registered|unregistered|queried|admitted|filtered|answered"}[5m]))'
-                            ),
-                            "{{kind}}",
-                        ),
-                    ),
+                    {
+                        "{{kind}}": (
+                            "sum by (kind) (rate(wakupush_events_total{$n, kind=~"
+                            '"foreign|refused|registered|unregistered|queried|admitted|filtered|answered"}[5m]))'
+                        )
+                    },
                     "One event for each message; an admitted or filtered one for each notification.",
                 ),
                 Panel(
                     "Out: deliveries",
                     "reqps",
-                    (
-                        _events("admitted", "kind"),
-                        _events("attempt"),
-                        _events("delivered"),
-                        _events("failed"),
-                        _events("unknown"),
-                    ),
+                    _events("admitted", "kind")
+                    | _events("attempt")
+                    | _events("delivered")
+                    | _events("failed")
+                    | _events("unknown"),
                     "An attempt ends as delivered, failed or unknown; temporary failures are retried.",
                 ),
                 Panel(
                     "Refused messages",
                     "reqps",
-                    (
-                        (
-                            'sum by (failure) (rate(wakupush_events_total{$n, kind="refused"}[5m]))',
-                            "{{failure}}",
-                        ),
-                    ),
+                    {"{{failure}}": 'sum by (failure) (rate(wakupush_events_total{$n, kind="refused"}[5m]))'},
                     "Why the server refused messages, or notifications that they ask for.",
                 ),
             ),
@@ -261,35 +243,28 @@ DETAIL = Dashboard(
                 Panel(
                     "Pushes of the canary",
                     "short",
-                    (("sum by (outcome) (increase(wakupush_canary_pushes_total{$n}[10m]))", "{{outcome}}"),),
+                    {"{{outcome}}": "sum by (outcome) (increase(wakupush_canary_pushes_total{$n}[10m]))"},
                     "In 10 minutes: about ten arrive, or the first part of the way that failed is named.",
                 ),
                 Panel(
                     "Time of the canary, 95th percentile",
                     "s",
-                    (
-                        (
-                            (
-                                "histogram_quantile(0.95,"
-                                " sum by (part, le) (rate(wakupush_canary_seconds_bucket{$n}[1h])))"
-                            ),
-                            "{{part}}",
-                        ),
-                    ),
+                    {
+                        "{{part}}": (
+                            "histogram_quantile(0.95, sum by (part, le) (rate(wakupush_canary_seconds_bucket{$n}[1h])))"
+                        )
+                    },
                     "To the answer of a query and of a request; push: from the query to the push.",
                 ),
                 Panel(
                     "Pushes of the canary that arrived, by way",
                     "short",
-                    (
-                        (
-                            (
-                                "sum by (node, pubsub_topic)"
-                                ' (increase(wakupush_canary_pushes_total{$n, outcome="arrived"}[1h]))'
-                            ),
-                            "{{node}} {{pubsub_topic}}",
-                        ),
-                    ),
+                    {
+                        "{{node}} {{pubsub_topic}}": (
+                            "sum by (node, pubsub_topic)"
+                            ' (increase(wakupush_canary_pushes_total{$n, outcome="arrived"}[1h]))'
+                        )
+                    },
                     "In an hour: about 60 in all, evenly over the nodes that its clients use and the shards.",
                 ),
             ),
@@ -325,31 +300,28 @@ DETAIL = Dashboard(
                 Panel(
                     "Instances of gorush that listen",
                     "short",
-                    (("min by (gorush) (wakupush_gorush_listens{$n})", "{{gorush}}"),),
+                    {"{{gorush}}": "min by (gorush) (wakupush_gorush_listens{$n})"},
                     "0: a worker skips it. Only with several instances.",
                 ),
                 Panel(
                     "Messages in a task",
                     "short",
-                    (
-                        (
-                            (
-                                "sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))"
-                                " / sum by (queue) (rate(wakupush_batch_size_count{$n}[5m]))"
-                            ),
-                            "{{queue}}",
-                        ),
-                    ),
+                    {
+                        "{{queue}}": (
+                            "sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))"
+                            " / sum by (queue) (rate(wakupush_batch_size_count{$n}[5m]))"
+                        )
+                    },
                     "1 under little load, up to 64 under high load.",
                 ),
                 Panel(
                     "Answers",
                     "reqps",
-                    (
-                        ("sum(rate(wakupush_answers_published_total{$n}[5m]))", "published"),
-                        ("sum by (reason) (rate(wakupush_answers_failed_total{$n}[5m]))", "not taken: {{reason}}"),
-                        ("sum(rate(wakupush_answers_expired_total{$n}[5m]))", "expired"),
-                    ),
+                    {
+                        "published": "sum(rate(wakupush_answers_published_total{$n}[5m]))",
+                        "not taken: {{reason}}": "sum by (reason) (rate(wakupush_answers_failed_total{$n}[5m]))",
+                        "expired": "sum(rate(wakupush_answers_expired_total{$n}[5m]))",
+                    },
                     "What nodes took and did not take, and what nobody waits for any more.",
                 ),
             ),
@@ -367,38 +339,35 @@ QUEUES = Dashboard(
                 Panel(
                     "Messages that wait",
                     "short",
-                    (("max by (queue) (wakupush_queue_messages{$n})", "{{queue}}"),),
+                    {"{{queue}}": "max by (queue) (wakupush_queue_messages{$n})"},
                     "Exact up to 64 tasks, then estimated from 64 of them.",
                 ),
                 Panel(
                     "Age of the oldest",
                     "s",
-                    (("max by (queue) (wakupush_queue_oldest_seconds{$n})", "{{queue}}"),),
+                    {"{{queue}}": "max by (queue) (wakupush_queue_oldest_seconds{$n})"},
                     "Clients wait for 3 s. A task that came back from a dead worker is at least 2 minutes old.",
                 ),
                 Panel(
                     "Tasks that wait",
                     "short",
-                    (("max by (queue) (wakupush_queue_tasks{$n})", "{{queue}}"),),
+                    {"{{queue}}": "max by (queue) (wakupush_queue_tasks{$n})"},
                     "A task has up to 64 messages.",
                 ),
                 Panel(
                     "Bytes that wait",
                     "bytes",
-                    (("max by (queue) (wakupush_queue_bytes{$n})", "{{queue}}"),),
+                    {"{{queue}}": "max by (queue) (wakupush_queue_bytes{$n})"},
                     "From half of WAKUPUSH_INGEST__QUEUE_BYTES on, ingest leaves some new messages to reconciliation.",
                 ),
                 Panel(
                     "Deliveries that are due",
                     "short",
-                    (
-                        ("max by (app, platform) (wakupush_deliveries_due{$n})", "due {{app}} {{platform}}"),
-                        ("max by (app, platform) (wakupush_deliveries_pending{$n})", "pending {{app}} {{platform}}"),
-                        (
-                            "max by (app, platform) (wakupush_deliveries_posting{$n})",
-                            "being posted {{app}} {{platform}}",
-                        ),
-                    ),
+                    {
+                        "due {{app}} {{platform}}": "max by (app, platform) (wakupush_deliveries_due{$n})",
+                        "pending {{app}} {{platform}}": "max by (app, platform) (wakupush_deliveries_pending{$n})",
+                        "being posted {{app}} {{platform}}": "max by (app, platform) (wakupush_deliveries_posting{$n})",
+                    },
                     "The exporter counts up to 100,000.",
                 ),
             ),
@@ -409,98 +378,90 @@ QUEUES = Dashboard(
                 Panel(
                     "Workers",
                     "short",
-                    (
-                        ("count by (queue) (wakupush_pool_processes{$n} > 0)", "{{queue}} pods"),
-                        ("sum by (queue) (wakupush_pool_processes{$n})", "{{queue}} processes"),
-                    ),
+                    {
+                        "{{queue}} pods": "count by (queue) (wakupush_pool_processes{$n} > 0)",
+                        "{{queue}} processes": "sum by (queue) (wakupush_pool_processes{$n})",
+                    },
                     "Pods of each pool, and their processes.",
                 ),
                 Panel(
                     "Busy share of the processes",
                     "percentunit",
-                    (
-                        (
-                            (
-                                "max by (queue) (avg_over_time(wakupush_in_flight_tasks{$n}[1m]))"
-                                " / sum by (queue) (wakupush_pool_processes{$n})"
-                            ),
-                            "{{queue}}",
-                        ),
-                    ),
+                    {
+                        "{{queue}}": (
+                            "max by (queue) (avg_over_time(wakupush_in_flight_tasks{$n}[1m]))"
+                            " / sum by (queue) (wakupush_pool_processes{$n})"
+                        )
+                    },
                     "A process takes one task at a time.",
                 ),
                 Panel(
                     "Batches whose posts and answers are under way",
                     "short",
-                    (("sum by (pod) (wakupush_follow_ups{$n})", "{{pod}}"),),
+                    {"{{pod}}": "sum by (pod) (wakupush_follow_ups{$n})"},
                     "A process has at most 8; then it takes no further task.",
                 ),
                 Panel(
                     "In flight",
                     "short",
-                    (
-                        ("max by (queue) (wakupush_in_flight_messages{$n})", "messages {{queue}}"),
-                        ("max by (queue) (wakupush_in_flight_tasks{$n})", "tasks {{queue}}"),
-                    ),
+                    {
+                        "messages {{queue}}": "max by (queue) (wakupush_in_flight_messages{$n})",
+                        "tasks {{queue}}": "max by (queue) (wakupush_in_flight_tasks{$n})",
+                    },
                     "Taken but not acknowledged; tasks of a dead worker count until they come back after 2 minutes.",
                 ),
                 Panel(
                     "Messages handled",
                     "reqps",
-                    (("sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))", "{{queue}}"),),
+                    {"{{queue}}": "sum by (queue) (rate(wakupush_batch_size_sum{$n}[5m]))"},
                     "Messages that workers took out of queues.",
                 ),
                 Panel(
                     "Messages left to the pool rest",
                     "reqps",
-                    (("sum by (queue) (rate(wakupush_messages_to_rest_total{$n}[5m]))", "{{queue}}"),),
-                    "For devices that no push reached yet, and what is above a limit, by the queue that it came from.",
+                    {"{{queue}}": "sum by (queue) (rate(wakupush_messages_to_rest_total{$n}[5m]))"},
+                    "For devices that no push reached yet, and what is above a limit, by the queue of its kind.",
                 ),
                 Panel(
-                    "Batches that went back",
+                    "Tasks that went back",
                     "reqps",
-                    (
-                        (
-                            "sum by (queue, reason) (rate(wakupush_tasks_returned_total{$n}[5m]))",
-                            "{{queue}}: {{reason}}",
-                        ),
-                    ),
+                    {"{{queue}}: {{reason}}": "sum by (queue, reason) (rate(wakupush_tasks_returned_total{$n}[5m]))"},
                     "outage: Postgres or Redis failed. message: one message failed; each gets its own task.",
                 ),
                 Panel(
                     "What the exporter can read",
                     "short",
-                    (("min by (source) (wakupush_exporter_up{$n})", "{{source}}"),),
+                    {"{{source}}": "min by (source) (wakupush_exporter_up{$n})"},
                     "0: autoscalers have no figures from this source.",
                 ),
                 Panel(
                     "Clocks",
                     "s",
-                    (("max by (command) (wakupush_clock_offset_seconds{$n})", "{{command}}"),),
+                    {"{{command}}": "max by (command) (wakupush_clock_offset_seconds{$n})"},
                     "How far the clock of a process is off that of Redis. Above 5 s: use NTP.",
                 ),
                 Panel(
                     "Memory of Redis",
                     "bytes",
-                    (
-                        ('max(wakupush_data_bytes{source="redis", $n})', "in use"),
-                        ('max(wakupush_data_limit_bytes{source="redis", $n})', "limit"),
-                    ),
+                    {
+                        "in use": 'max(wakupush_data_bytes{source="redis", $n})',
+                        "limit": 'max(wakupush_data_limit_bytes{source="redis", $n})',
+                    },
                     "At its limit it takes no more messages. Without a limit there is one line.",
                 ),
                 Panel(
                     "Connections to Redis and Postgres",
                     "short",
-                    (
-                        ("max by (source) (wakupush_connections{$n})", "{{source}}"),
-                        ("max by (source) (wakupush_connections_limit{$n})", "{{source}}: limit"),
-                    ),
+                    {
+                        "{{source}}": "max by (source) (wakupush_connections{$n})",
+                        "{{source}}: limit": "max by (source) (wakupush_connections_limit{$n})",
+                    },
                     "To all databases of Postgres; the limit is that of logins that are no superusers.",
                 ),
                 Panel(
                     "Size of the database",
                     "bytes",
-                    (('max(wakupush_data_bytes{source="postgres", $n})', "on disk"),),
+                    {"on disk": 'max(wakupush_data_bytes{source="postgres", $n})'},
                     "With its indexes. It grows with users and with the days for which events are kept.",
                 ),
             ),
@@ -518,75 +479,66 @@ DELIVERIES = Dashboard(
                 Panel(
                     "Share of attempts that are not delivered",
                     "percentunit",
-                    (
-                        (
-                            (
-                                'sum by (app, platform) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))'
-                                ' / sum by (app, platform) (rate(wakupush_events_total{$n, kind="attempt"}[5m]))'
-                            ),
-                            "{{app}} {{platform}}",
-                        ),
-                    ),
+                    {
+                        "{{app}} {{platform}}": (
+                            'sum by (app, platform) (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m]))'
+                            ' / sum by (app, platform) (rate(wakupush_events_total{$n, kind="attempt"}[5m]))'
+                        )
+                    },
                     "Attempts at gorush that failed, or whose end is not known.",
                 ),
                 Panel(
                     "Failures",
                     "reqps",
-                    (
-                        (
-                            (
-                                "sum by (app, platform, failure)"
-                                ' (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m])) > 0'
-                            ),
-                            "{{app}} {{platform}} {{failure}}",
-                        ),
-                    ),
+                    {
+                        "{{app}} {{platform}} {{failure}}": (
+                            "sum by (app, platform, failure)"
+                            ' (rate(wakupush_events_total{$n, kind=~"failed|unknown"}[5m])) > 0'
+                        )
+                    },
                     "Attempts that failed or have no known end, by their reason.",
                 ),
                 Panel(
                     "Retries",
                     "reqps",
-                    (
-                        (
-                            "sum by (app, platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m])) > 0",
-                            "{{app}} {{platform}} after {{failure}}",
-                        ),
-                    ),
+                    {
+                        "{{app}} {{platform}} after {{failure}}": (
+                            "sum by (app, platform, failure) (rate(wakupush_delivery_retries_total{$n}[5m])) > 0"
+                        )
+                    },
                     "Further attempts planned, by the reason of the failed one.",
                 ),
                 Panel(
                     "Breakers",
                     "short",
-                    (("max by (app, platform) (wakupush_breaker_state{$n})", "{{app}} {{platform}}"),),
+                    {"{{app}} {{platform}}": "max by (app, platform) (wakupush_breaker_state{$n})"},
                     "0 closed, 1 probing, 2 open; as beat last read it.",
                 ),
                 Panel(
                     "Breakers: times opened, posts unchecked",
                     "short",
-                    (
-                        (
-                            "sum by (app, platform) (increase(wakupush_breaker_opened_total{$n}[1h]))",
-                            "opened {{app}} {{platform}}",
+                    {
+                        "opened {{app}} {{platform}}": (
+                            "sum by (app, platform) (increase(wakupush_breaker_opened_total{$n}[1h]))"
                         ),
-                        ("sum(increase(wakupush_breaker_failed_total{$n}[1h]))", "unchecked: Redis failed"),
-                    ),
+                        "unchecked: Redis failed": "sum(increase(wakupush_breaker_failed_total{$n}[1h]))",
+                    },
                     "In the last hour.",
                 ),
                 Panel(
                     "Deferred without an attempt",
                     "reqps",
-                    (
-                        (
-                            "sum by (app, platform) (rate(wakupush_deliveries_deferred_total{$n}[5m]))",
-                            "{{app}} {{platform}}",
-                        ),
-                    ),
+                    {
+                        "{{app}} {{platform}}": (
+                            "sum by (app, platform) (rate(wakupush_deliveries_deferred_total{$n}[5m]))"
+                        )
+                    },
                     "No slot was free, or the breaker is open.",
                 ),
                 Panel(
                     "Age of due deliveries",
                     "s",
-                    (("max by (app, platform) (wakupush_deliveries_due_oldest_seconds{$n})", "{{app}} {{platform}}"),),
+                    {"{{app}} {{platform}}": "max by (app, platform) (wakupush_deliveries_due_oldest_seconds{$n})"},
                     "For how long the oldest delivery has been due.",
                 ),
             ),
@@ -597,49 +549,46 @@ DELIVERIES = Dashboard(
                 Panel(
                     "Stored dead letters",
                     "short",
-                    (
-                        (
-                            "max by (app, platform, reason) (wakupush_dead_letters{$n})",
-                            "{{app}} {{platform}} {{reason}}",
-                        ),
-                    ),
+                    {"{{app}} {{platform}} {{reason}}": "max by (app, platform, reason) (wakupush_dead_letters{$n})"},
                     "Deliveries that an operator can send again.",
                 ),
                 Panel(
                     "Given up",
                     "reqps",
-                    (_events("dead_letter"), _events("expired")),
+                    _events("dead_letter") | _events("expired"),
                     "Deliveries without attempts left, or too old.",
                 ),
                 Panel(
                     "Messages put into quarantine",
                     "short",
-                    (
-                        ("sum by (queue) (increase(wakupush_messages_quarantined_total{$n}[1h]))", "{{queue}}"),
-                        ("sum (increase(wakupush_quarantine_dropped_total{$n}[1h]))", "dropped again"),
-                    ),
+                    {
+                        "{{queue}}": "sum by (queue) (increase(wakupush_messages_quarantined_total{$n}[1h]))",
+                        "dropped again": "sum (increase(wakupush_quarantine_dropped_total{$n}[1h]))",
+                    },
                     "In the last hour.",
                 ),
                 Panel(
                     "Events not exported",
                     "s",
-                    (
-                        ("max (wakupush_export_lag_seconds{$n})", "since the first"),
-                        ("max (wakupush_export_lag_rows{$n})", "events, 100,000 at most"),
-                        ("sum (increase(wakupush_event_days_lost_total{$n}[1d]))", "days lost"),
-                    ),
+                    {"since the first": "max (wakupush_export_lag_seconds{$n})"},
                     "What `wakupush pipeline export` has yet to take; nothing if there is no export.",
+                ),
+                Panel(
+                    "Number of events not exported, days lost",
+                    "short",
+                    {
+                        "events, 100,000 at most": "max (wakupush_export_lag_rows{$n})",
+                        "days lost": "sum (increase(wakupush_event_days_lost_total{$n}[1d]))",
+                    },
+                    "The same in events, and days that retention dropped before the export took them, in a day.",
                 ),
                 Panel(
                     "Jobs of the pipeline",
                     "s",
-                    (
-                        (
-                            "time() - max by (command) (wakupush_pipeline_run_timestamp_seconds{$n})",
-                            "since {{command}}",
-                        ),
-                        ("max by (command) (wakupush_pipeline_run_seconds{$n})", "{{command}} took"),
-                    ),
+                    {
+                        "since {{command}}": "time() - max by (command) (wakupush_pipeline_run_timestamp_seconds{$n})",
+                        "{{command}} took": "max by (command) (wakupush_pipeline_run_seconds{$n})",
+                    },
                     "The last runs that succeeded, of jobs that use Postgres.",
                 ),
             ),
@@ -650,30 +599,29 @@ DELIVERIES = Dashboard(
                 Panel(
                     "Device tokens that died",
                     "reqps",
-                    (
-                        (
-                            'sum by (app, platform, failure) (rate(wakupush_events_total{$n, kind="token_died"}[5m]))',
-                            "{{app}} {{platform}} {{failure}}",
-                        ),
-                    ),
+                    {
+                        "{{app}} {{platform}} {{failure}}": (
+                            'sum by (app, platform, failure) (rate(wakupush_events_total{$n, kind="token_died"}[5m]))'
+                        )
+                    },
                     "Tokens of which the platform says that they are gone.",
                 ),
                 Panel(
                     "Marking stopped",
                     "short",
-                    (("max by (app, platform) (wakupush_token_marking_stopped{$n})", "{{app}} {{platform}}"),),
+                    {"{{app}} {{platform}}": "max by (app, platform) (wakupush_token_marking_stopped{$n})"},
                     "1 while so many tokens are bad that something else must be wrong.",
                 ),
                 Panel(
                     "gorush's feedback",
                     "reqps",
-                    (("sum by (result) (rate(wakupush_feedback_total{$n}[5m]))", "{{result}}"),),
+                    {"{{result}}": "sum by (result) (rate(wakupush_feedback_total{$n}[5m]))"},
                     "Calls of the webhook, by what became of them.",
                 ),
                 Panel(
                     "Registrations",
                     "reqps",
-                    (_events("registered", "kind"), _events("unregistered", "kind")),
+                    _events("registered", "kind") | _events("unregistered", "kind"),
                     "Registrations and unregistrations that were stored.",
                 ),
             ),
@@ -691,85 +639,72 @@ NODE = Dashboard(
                 Panel(
                     "Since a shard was read",
                     "s",
-                    (
-                        (
-                            "time() - max by (node, pubsub_topic) (wakupush_last_poll_timestamp_seconds{$n})",
-                            "read {{node}} {{pubsub_topic}}",
+                    {
+                        "read {{node}} {{pubsub_topic}}": (
+                            "time() - max by (node, pubsub_topic) (wakupush_last_poll_timestamp_seconds{$n})"
                         ),
-                        (
-                            "time() - max by (node, pubsub_topic) (wakupush_last_message_timestamp_seconds{$n})",
-                            "message {{node}} {{pubsub_topic}}",
+                        "message {{node}} {{pubsub_topic}}": (
+                            "time() - max by (node, pubsub_topic) (wakupush_last_message_timestamp_seconds{$n})"
                         ),
-                    ),
+                    },
                     "Time since ingest read the shard at a node, and since it had a message there.",
                 ),
                 Panel(
                     "Reads",
                     "reqps",
-                    (
-                        (
-                            "sum by (node, pubsub_topic) (rate(wakupush_messages_read_total{$n}[5m]))",
-                            "{{node}} {{pubsub_topic}}",
+                    {
+                        "{{node}} {{pubsub_topic}}": (
+                            "sum by (node, pubsub_topic) (rate(wakupush_messages_read_total{$n}[5m]))"
                         ),
-                        (
-                            "sum by (node, pubsub_topic) (rate(wakupush_messages_malformed_total{$n}[5m]))",
-                            "malformed {{node}} {{pubsub_topic}}",
+                        "malformed {{node}} {{pubsub_topic}}": (
+                            "sum by (node, pubsub_topic) (rate(wakupush_messages_malformed_total{$n}[5m]))"
                         ),
-                        ("sum by (queue) (rate(wakupush_messages_repeated_total{$n}[5m]))", "repeated {{queue}}"),
-                        ("sum(rate(wakupush_messages_known_total{$n}[5m]))", "old copies"),
-                        ("sum(rate(wakupush_messages_ahead_total{$n}[5m]))", "a day ahead"),
-                        ("sum(rate(wakupush_messages_short_total{$n}[5m]))", "too short"),
-                        ("sum by (node) (rate(wakupush_node_cache_full_total{$n}[5m]))", "cache full {{node}}"),
-                    ),
+                        "repeated {{queue}}": "sum by (queue) (rate(wakupush_messages_repeated_total{$n}[5m]))",
+                        "old copies": "sum(rate(wakupush_messages_known_total{$n}[5m]))",
+                        "a day ahead": "sum(rate(wakupush_messages_ahead_total{$n}[5m]))",
+                        "too short": "sum(rate(wakupush_messages_short_total{$n}[5m]))",
+                        "cache full {{node}}": "sum by (node) (rate(wakupush_node_cache_full_total{$n}[5m]))",
+                    },
                     "Messages that ingest read, and which of them were malformed, repeated or old copies.",
                 ),
                 Panel(
                     "Reads that failed, subscriptions",
                     "reqps",
-                    (
-                        ("sum by (node, reason) (rate(wakupush_polls_failed_total{$n}[5m]))", "{{node}} {{reason}}"),
-                        ("sum by (node) (rate(wakupush_subscriptions_total{$n}[5m]))", "subscribed {{node}}"),
-                    ),
+                    {
+                        "{{node}} {{reason}}": "sum by (node, reason) (rate(wakupush_polls_failed_total{$n}[5m]))",
+                        "subscribed {{node}}": "sum by (node) (rate(wakupush_subscriptions_total{$n}[5m]))",
+                    },
                     "Failed reads by their reason, and subscriptions made anew.",
                 ),
                 Panel(
                     "Answers handed to nodes",
                     "reqps",
-                    (
-                        ("sum by (node, result) (rate(wakupush_publications_total{$n}[5m]))", "{{node}} {{result}}"),
-                        (
-                            "sum by (node, result) (rate(wakupush_beacons_total{$n}[5m]))",
-                            "beacons {{node}} {{result}}",
-                        ),
-                    ),
+                    {
+                        "{{node}} {{result}}": "sum by (node, result) (rate(wakupush_publications_total{$n}[5m]))",
+                        "beacons {{node}} {{result}}": "sum by (node, result) (rate(wakupush_beacons_total{$n}[5m]))",
+                    },
                     "Each answer goes to two nodes; it is enough if one takes it.",
                 ),
                 Panel(
                     "Nodes left out for sending",
                     "short",
-                    (
-                        (
-                            "max by (node, pubsub_topic, reason) (wakupush_node_fault{$n})",
-                            "{{node}} {{pubsub_topic}} {{reason}}",
-                        ),
-                    ),
+                    {
+                        "{{node}} {{pubsub_topic}} {{reason}}": (
+                            "max by (node, pubsub_topic, reason) (wakupush_node_fault{$n})"
+                        )
+                    },
                     "1: unreachable, deaf (misses messages that others hear) or mute (no node hears its beacons).",
                 ),
                 Panel(
                     "Relay peers",
                     "short",
-                    (
-                        (
-                            "max by (node, pubsub_topic) (wakupush_node_relay_peers{$n})",
-                            "{{node}} {{pubsub_topic}}",
-                        ),
-                    ),
+                    {"{{node}} {{pubsub_topic}}": "max by (node, pubsub_topic) (wakupush_node_relay_peers{$n})"},
                     "None on a shard: nothing arrives there. A nwaku tells only with --rest-admin.",
                 ),
                 Panel(
                     "Watched query topics",
                     "short",
-                    (("max(wakupush_watched_complete{$n})", "complete"),),
+                    {"complete": "max(wakupush_watched_complete{$n})"},
                     "0: beat is filling the set again; until then ingest overlooks queries.",
                 ),
             ),
@@ -780,79 +715,61 @@ NODE = Dashboard(
                 Panel(
                     "Behind",
                     "s",
-                    (
-                        (
-                            "time() - min by (store, walk) (wakupush_reconcile_watermark_timestamp_seconds{$n})",
-                            "{{store}} {{walk}}",
-                        ),
-                    ),
+                    {
+                        "{{store}} {{walk}}": (
+                            "time() - min by (store, walk) (wakupush_reconcile_watermark_timestamp_seconds{$n})"
+                        )
+                    },
                     "Time since the watermark: up to it, the ledger has everything that a Store has.",
                 ),
                 Panel(
                     "Messages of Stores",
                     "reqps",
-                    (
-                        (
-                            "sum by (walk) (rate(wakupush_reconcile_messages_examined_total{$n}[5m]))",
-                            "examined {{walk}}",
+                    {
+                        "examined {{walk}}": "sum by (walk) (rate(wakupush_reconcile_messages_examined_total{$n}[5m]))",
+                        "missing {{walk}}": "sum by (walk) (rate(wakupush_reconcile_messages_missing_total{$n}[5m]))",
+                        "enqueued {{walk}}": "sum by (walk) (rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))",
+                        "malformed {{walk}}": (
+                            "sum by (walk) (rate(wakupush_reconcile_messages_malformed_total{$n}[5m]))"
                         ),
-                        ("sum by (walk) (rate(wakupush_reconcile_messages_missing_total{$n}[5m]))", "missing {{walk}}"),
-                        (
-                            "sum by (walk) (rate(wakupush_reconcile_messages_enqueued_total{$n}[5m]))",
-                            "enqueued {{walk}}",
-                        ),
-                        (
-                            "sum by (walk) (rate(wakupush_reconcile_messages_malformed_total{$n}[5m]))",
-                            "malformed {{walk}}",
-                        ),
-                    ),
+                    },
                     "What reconciliation examined, what the ledger lacked, and what it enqueued.",
                 ),
                 Panel(
                     "Walks",
                     "short",
-                    (
-                        (
-                            "sum by (walk, result) (increase(wakupush_reconcile_walks_total{$n}[1h]))",
-                            "{{walk}} {{result}}",
-                        ),
-                    ),
+                    {"{{walk}} {{result}}": "sum by (walk, result) (increase(wakupush_reconcile_walks_total{$n}[1h]))"},
                     "In the last hour.",
                 ),
                 Panel(
                     "Rests",
                     "short",
-                    (
-                        ("max by (queue) (wakupush_reconcile_resting{$n})", "resting {{queue}}"),
-                        (
-                            "sum by (queue) (increase(wakupush_reconcile_rests_total{$n}[1h]))",
-                            "in the last hour {{queue}}",
+                    {
+                        "resting {{queue}}": "max by (queue) (wakupush_reconcile_resting{$n})",
+                        "in the last hour {{queue}}": (
+                            "sum by (queue) (increase(wakupush_reconcile_rests_total{$n}[1h]))"
                         ),
-                    ),
+                    },
                     "Walks pause while the queue of their messages has a backlog; this loses nothing.",
                 ),
                 Panel(
                     "Oldest messages of Stores",
                     "s",
-                    (
-                        (
-                            "min by (store, pubsub_topic) (wakupush_store_oldest_message_seconds{$n})",
-                            "{{store}} {{pubsub_topic}}",
+                    {
+                        "{{store}} {{pubsub_topic}}": (
+                            "min by (store, pubsub_topic) (wakupush_store_oldest_message_seconds{$n})"
                         ),
-                        ("max(wakupush_reconcile_window_seconds{$n})", "window"),
-                    ),
+                        "window": "max(wakupush_reconcile_window_seconds{$n})",
+                    },
                     "Reconciliation cannot recover older messages; a flood shortens a retention by size.",
                 ),
                 Panel(
                     "Stores compared",
                     "reqps",
-                    (
-                        (
-                            "sum by (store) (rate(wakupush_store_messages_compared_total{$n}[30m]))",
-                            "compared {{store}}",
-                        ),
-                        ("sum by (store) (rate(wakupush_store_messages_lacking_total{$n}[30m]))", "lacking {{store}}"),
-                    ),
+                    {
+                        "compared {{store}}": "sum by (store) (rate(wakupush_store_messages_compared_total{$n}[30m]))",
+                        "lacking {{store}}": "sum by (store) (rate(wakupush_store_messages_lacking_total{$n}[30m]))",
+                    },
                     "Messages that one Store has and another lacks, ten minutes later.",
                 ),
             ),
@@ -863,37 +780,37 @@ NODE = Dashboard(
                 Panel(
                     "Failed jobs",
                     "short",
-                    (("sum by (work) (increase(wakupush_jobs_failed_total{$n}[10m]))", "{{work}}"),),
+                    {"{{work}}": "sum by (work) (increase(wakupush_jobs_failed_total{$n}[10m]))"},
                     "Jobs of beat that failed in the last 10 minutes.",
                 ),
                 Panel(
                     "Keys of query topics derived",
                     "reqps",
-                    (("sum(rate(wakupush_query_keys_derived_total{$n}[5m]))", "derived"),),
+                    {"derived": "sum(rate(wakupush_query_keys_derived_total{$n}[5m]))"},
                     "Each costs 12 to 25 ms, once; beat derives them.",
                 ),
                 Panel(
                     "Beyond limits",
                     "reqps",
-                    (('sum by (limit) (rate(wakupush_limited_total{result="held_back",$n}[5m]))', "{{limit}}"),),
+                    {"{{limit}}": 'sum by (limit) (rate(wakupush_limited_total{result="held_back",$n}[5m]))'},
                     "Requests, notifications or bytes that chance held back.",
                 ),
                 Panel(
                     "Waiting queries",
                     "short",
-                    (
-                        ("max by (wait) (wakupush_queries_waiting{$n})", "for their {{wait}}"),
-                        ("sum by (reason) (increase(wakupush_queries_dropped_total{$n}[10m]))", "dropped: {{reason}}"),
-                    ),
+                    {
+                        "for their {{wait}}": "max by (wait) (wakupush_queries_waiting{$n})",
+                        "dropped: {{reason}}": "sum by (reason) (increase(wakupush_queries_dropped_total{$n}[10m]))",
+                    },
                     "Queries that wait for the key of their topic or for their turn, and dropped ones in 10 minutes.",
                 ),
                 Panel(
                     "Unchecked limits, lost events",
                     "reqps",
-                    (
-                        ("sum(rate(wakupush_limiter_failed_total{$n}[5m]))", "limits not checked"),
-                        ("sum(rate(wakupush_task_events_lost_total{$n}[5m]))", "events that Flower lacks"),
-                    ),
+                    {
+                        "limits not checked": "sum(rate(wakupush_limiter_failed_total{$n}[5m]))",
+                        "events that Flower lacks": "sum(rate(wakupush_task_events_lost_total{$n}[5m]))",
+                    },
                     "Limits that went unchecked because Redis failed, and lost events of tasks.",
                 ),
             ),

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Look, Panel, Source, expression
+from deploy.monitoring.dashboards import DASHBOARDS, Dashboard, Look, Panel, Source
 from deploy.monitoring.reports import REPORTS
-from deploy.monitoring.rules import ALERTS, OBJECTIVES, Alert
+from deploy.monitoring.rules import ALERTS, OBJECTIVES
 
 FILES = Path(__file__).parents[1] / "helm" / "wakupush" / "files"
 #: The chart replaces this path by the address at which people read the page.
@@ -31,6 +31,8 @@ FORMATS: dict[Look, dict[str, Any]] = {
     Look.HEATMAP: {"format": "heatmap"},
     Look.TABLE: {"format": "table", "instant": True},
 }
+#: What ``$n`` stands for in an expression: the namespaces that a reader has chosen.
+NAMESPACE = 'namespace=~"$namespace"'
 #: What dashboards call their data source, and how often and from when on they show what it has.
 SOURCES = {Source.PROMETHEUS: ("Prometheus", "30s", "now-3h"), Source.POSTGRES: ("Reports", "", "now-28d")}
 
@@ -55,7 +57,7 @@ def _rules() -> str:
             "annotations": {
                 "summary": alert.summary,
                 "command": alert.command,
-                "runbook_url": runbook_url(alert),
+                "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
             },
         }
         for alert in ALERTS
@@ -64,11 +66,6 @@ def _rules() -> str:
     groups = {"groups": [{"name": "wakupush-levels", "rules": records}, {"name": "wakupush", "rules": rules}]}
     text = yaml.safe_dump(groups, sort_keys=False, allow_unicode=True, width=math.inf)
     return "# Made by `make monitoring` out of deploy/monitoring/rules.py.\n" + text
-
-
-def runbook_url(alert: Alert) -> str:
-    """Return the address of an alert's section."""
-    return f"{RUNBOOK}#{alert.name.lower()}"
 
 
 def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
@@ -116,7 +113,7 @@ def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
 
 def _panel(panel: Panel, source: Source, number: int, place: dict[str, int]) -> dict[str, Any]:
     defaults: dict[str, Any] = {"unit": panel.unit}
-    transformations: list[dict[str, Any]] = []
+    more: dict[str, Any] = {}
     if panel.look is Look.LINES:
         defaults |= {"min": 0, "custom": {"fillOpacity": 8}}
     elif panel.look is Look.NUMBER:
@@ -126,7 +123,7 @@ def _panel(panel: Panel, source: Source, number: int, place: dict[str, int]) -> 
         defaults |= {"thresholds": {"mode": "absolute", "steps": steps}}
     elif panel.look is Look.TABLE:
         hidden = dict.fromkeys(("Time", "__name__", "alertstate"), True)
-        transformations = [{"id": "organize", "options": {"excludeByName": hidden}}]
+        more = {"transformations": [{"id": "organize", "options": {"excludeByName": hidden}}]}
     return {
         "id": number,
         "type": panel.look.value,
@@ -134,16 +131,12 @@ def _panel(panel: Panel, source: Source, number: int, place: dict[str, int]) -> 
         "description": panel.description,
         "datasource": _datasource(source),
         "gridPos": place,
-        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "fieldConfig": {"defaults": defaults},
         "options": OPTIONS[panel.look],
-        "transformations": transformations,
+        **more,
         "targets": [
-            {
-                "refId": chr(ord("A") + index),
-                "datasource": _datasource(source),
-                **_query(panel.look, source, text, legend),
-            }
-            for index, (text, legend) in enumerate(panel.queries)
+            {"refId": chr(ord("A") + index), **_query(panel.look, source, text, legend)}
+            for index, (legend, text) in enumerate(panel.queries.items())
         ],
     }
 
@@ -156,7 +149,7 @@ def _query(look: Look, source: Source, text: str, legend: str) -> dict[str, Any]
     if source is Source.POSTGRES:
         shape = "table" if look is Look.TABLE else "time_series"
         return {"rawSql": text, "rawQuery": True, "editorMode": "code", "format": shape}
-    return {"expr": expression(text), "legendFormat": legend, **FORMATS.get(look, {})}
+    return {"expr": text.replace("$n", NAMESPACE), "legendFormat": legend, **FORMATS.get(look, {})}
 
 
 def _namespace() -> dict[str, Any]:

@@ -11,7 +11,7 @@ _HOUR: Final = "(day + make_interval(hours => hour)) AT TIME ZONE 'UTC'"
 _AIM: Final = 1 - BUDGET
 
 
-def _series(name: str, value: str, table: str, where: str = "true", time: str = _DAY) -> tuple[tuple[str, str], ...]:
+def _series(name: str, value: str, table: str, where: str = "true", time: str = _DAY) -> dict[str, str]:
     """Return the query of one line for each name; a value that is hidden is a gap.
 
     Args:
@@ -25,8 +25,8 @@ def _series(name: str, value: str, table: str, where: str = "true", time: str = 
     )
 
 
-def _sql(text: str) -> tuple[tuple[str, str], ...]:
-    return ((" ".join(text.split()), ""),)
+def _sql(text: str) -> dict[str, str]:
+    return {"": " ".join(text.split())}
 
 
 def _good(title: str, what: str, description: str) -> Panel:

@@ -37,8 +37,6 @@ class Objective:
     #: Bad events and all events by a series of counters each, with a place for the function and one for the window.
     bad: str
     total: str
-    #: The share of bad events that is allowed.
-    budget: float
 
     def records(self) -> tuple[tuple[str, str], ...]:
         """Return the recording rules: the name of each series, and its expression."""
@@ -63,7 +61,7 @@ class Objective:
         The short window ends the alert soon after the cause. Few events prove nothing.
         """
         conditions = " or ".join(
-            f"{self.ratio(long)} > {factor * self.budget:g} and {self.ratio(short)} > {factor * self.budget:g}"
+            f"{self.ratio(long)} > {factor * BUDGET:g} and {self.ratio(short)} > {factor * BUDGET:g}"
             for long, short, factor in pairs
         )
         return f"({conditions}) and {self.events} > {LEAST_EVENTS}"
@@ -86,14 +84,12 @@ ANSWERS_LATE = Objective(
     "namespace",
     f"({_ANSWERS} - {_UNTIL % ('answer', ANSWER_SECONDS, '')})",
     _ANSWERS,
-    BUDGET,
 )
 DELIVERIES_LATE = Objective(
     "deliveries_late",
     "namespace, app, platform",
     f"({_DELIVERIES} - {_UNTIL % ('delivery', DELIVERY_SECONDS, _NO_CANARY)})",
     _DELIVERIES,
-    BUDGET,
 )
 DELIVERIES_LOST = Objective(
     "deliveries_lost",
@@ -102,7 +98,6 @@ DELIVERIES_LOST = Objective(
     'wakupush_events_total{kind=~"dead_letter|expired", platform!="", app!="canary"}[%(window)s]))',
     "sum by (%(labels)s) (%(function)s("
     'wakupush_events_total{kind=~"delivered|dead_letter|expired", platform!="", app!="canary"}[%(window)s]))',
-    BUDGET,
 )
 OBJECTIVES = (ANSWERS_LATE, DELIVERIES_LATE, DELIVERIES_LOST)
 
@@ -297,7 +292,7 @@ ALERTS = (
         'sum by (namespace, queue) (rate(wakupush_tasks_returned_total{reason="outage"}[5m])) > 0',
         "5m",
         CRITICAL,
-        "Batches of {{ $labels.queue }} go back to their queue: Postgres or Redis fails.",
+        "Tasks of {{ $labels.queue }} go back to their queue: Postgres or Redis fails.",
     ),
     Alert(
         "WakupushExporterBlind",
@@ -389,7 +384,7 @@ ALERTS = (
     ),
     Alert(
         "WakupushBreakerOpen",
-        # A worker that posts nothing keeps what it read last, so that alone proves nothing.
+        # Without a delivery that waits nothing probes the route, and its breaker does not close.
         "max by (namespace, app, platform) (wakupush_breaker_state) > 0"
         " and on (namespace, app, platform) max by (namespace, app, platform) (wakupush_deliveries_pending) > 0",
         "5m",
@@ -416,7 +411,9 @@ ALERTS = (
     ),
     Alert(
         "WakupushDeadLetters",
-        'sum by (namespace, app, platform) (increase(wakupush_events_total{kind=~"dead_letter|expired"}[1h])) > 10',
+        # A request that nobody read in time expires, too, and is of no platform.
+        "sum by (namespace, app, platform)"
+        ' (increase(wakupush_events_total{kind=~"dead_letter|expired", platform!=""}[1h])) > 10',
         "0m",
         WARNING,
         "The server gave up deliveries to " + _APP_PLATFORM + ": {{ $value | humanize }} in an hour.",

@@ -64,6 +64,11 @@ def test_a_counter_of_an_alert_begins_at_zero(first_rows, name, label, value):
     assert value in {row[label] for row in rows} if label in COUNTERS[name][1]._labelnames else rows
 
 
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
+def test_a_pool_may_leave_messages_of_each_kind_to_rest(queue):
+    assert sorted(of_worker(queue, Settings())[metrics.MESSAGES_TO_REST]) == sorted((name,) for name in QUEUES)
+
+
 def literals():
     """Yield each label value that stands in the code, with the name of its counter in the table and its position."""
     names = {name for name, _ in COUNTERS.values()}

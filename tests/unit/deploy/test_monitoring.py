@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.monitoring.dashboards import DASHBOARDS
-from deploy.monitoring.generate import files
+from deploy.monitoring.dashboards import DASHBOARDS, Look
+from deploy.monitoring.generate import NAMESPACE, files
 from deploy.monitoring.reports import REPORTS
 from deploy.monitoring.rules import ALERTS, COMPONENTS, OBJECTIVES
 from wakupush.model.events import EventKind
@@ -114,11 +114,11 @@ def problems(text):
 
 
 EXPRESSIONS = {f"{alert.name} {alert.severity} {alert.component}".rstrip(): alert.expr for alert in ALERTS} | {
-    f"{dashboard.name}: {panel.title}: {legend}": text.replace("$n", 'namespace=~"$namespace"')
+    f"{dashboard.name}: {panel.title}: {legend}": text.replace("$n", NAMESPACE)
     for dashboard in DASHBOARDS
     for _, row in dashboard.rows
     for panel in row
-    for text, legend in panel.queries
+    for legend, text in panel.queries.items()
 }
 
 
@@ -158,6 +158,15 @@ def test_every_panel_has_a_unit_and_a_sentence():
     assert [panel.title for panel in panels if not panel.unit or len(panel.description.split()) < 4] == []
 
 
+def test_a_panel_in_seconds_counts_nothing_else():
+    for dashboard in DASHBOARDS:
+        for _, row in dashboard.rows:
+            for panel in row:
+                if panel.unit == "s":
+                    counts = [text for text in panel.queries.values() if re.search(r"\bincrease|_rows\b", text)]
+                    assert panel.look is Look.HEATMAP or counts == [], panel.title
+
+
 def test_panels_do_not_overlap():
     for path, text in files().items():
         if path.suffix == ".json":
@@ -176,7 +185,7 @@ def test_every_legend_names_labels_that_are_left():
     for dashboard in DASHBOARDS:
         for _, row in dashboard.rows:
             for panel in row:
-                for text, legend in panel.queries:
+                for legend, text in panel.queries.items():
                     kept = {label for labels in re.findall(r"by \(([^)]*)\)", text) for label in labels.split(", ")}
                     assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, (panel.title, legend)
 
