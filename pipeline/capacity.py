@@ -225,12 +225,12 @@ def run(
     events = lake.events().where(F.col("day").between(*days))
     pools: list[Pool] = []
     progress(0, len(QUEUES))
-    for queue in QUEUES:
+    for count, queue in enumerate(QUEUES, 1):
         with lake.naming_damage(of_days(*days)):
             arrivals, batch = _load(events, queue, question)
         if len(arrivals.time):
             pools.append(_plan(queue, arrivals, batch, _epoch(middle), question))
-        progress(len(pools), len(QUEUES))
+        progress(count, len(QUEUES))
     return CapacityPlan(question=question, pools=tuple(pools))
 
 

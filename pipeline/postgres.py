@@ -1,4 +1,7 @@
-"""Reading Postgres from Spark: a JDBC URL from libpq's connection string, and one reader for each slice."""
+"""Postgres for the pipeline: connections past any pooler, and reading events from Spark.
+
+Spark gets a JDBC URL from libpq's connection string, and one reader for each slice.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

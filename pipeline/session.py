@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from wakupush.pipeline.errors import PipelineError
-from wakupush.runtime.settings import PipelineSettings
+from wakupush.runtime.settings import PipelineSettings, is_remote
 
+#: The exceptions of a failed job of Spark, which depend on where it fails.
+SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
 #: The name of the lake's catalog in Spark and other readers; the one in Postgres keeps its tables under this name.
 CATALOG: Final = "lake"
 #: The oldest Java that Spark 4 runs on.
@@ -251,7 +255,7 @@ def jars(settings: PipelineSettings) -> dict[str, str]:
     Raises:
         PipelineError: a jar is not in the folder that the settings name.
     """
-    coordinates_needed = [coordinates for coordinates in JARS if coordinates != S3 or settings.warehouse_is_remote]
+    coordinates_needed = [coordinates for coordinates in JARS if coordinates != S3 or is_remote(settings.warehouse)]
     if settings.jars is None:
         return {"spark.jars.packages": ",".join(coordinates_needed), "spark.jars.excludes": NEEDLESS}
     paths = [

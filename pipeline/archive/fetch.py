@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,16 +63,40 @@ def run(settings: Settings, since: float, progress: Callable[[int, int], None]) 
         for shard in settings.waku.shards
     ]
     waku = settings.waku
-    stores = [Store(url, timeout=waku.timeout, max_read_bytes=waku.max_read_bytes) for url in settings.stores.values()]
-    with archive.writing():
-        incomplete = [hour for hour in hours if not archive.is_complete(hour)]
-        topics = tuple({topic for server in servers for topic in server_content_topics(server)})
-        walks = [_Walk(hour, stores, topics, now) for hour in incomplete]
-        try:
-            return _fetch(archive, walks, CONNECTIONS, len(hours) - len(incomplete), progress)
-        finally:
-            for store in stores:
-                store.close()
+    topics = tuple({topic for server in servers for topic in server_content_topics(server)})
+    messages = failures = 0
+    error = None
+    with ExitStack() as stack:
+        stack.enter_context(archive.writing())
+        stores = [
+            stack.enter_context(Store(url, timeout=waku.timeout, max_read_bytes=waku.max_read_bytes))
+            for url in settings.stores.values()
+        ]
+        walks = [_Walk(hour, stores, topics, now) for hour in hours if not archive.is_complete(hour)]
+        progress(0, len(walks))
+        threads = stack.enter_context(ThreadPoolExecutor(CONNECTIONS))
+        # Hours that wait are not fetched any more if this ends early.
+        stack.callback(threads.shutdown, cancel_futures=True)
+        walking = {
+            threads.submit(archive.write, walk.hour, walk.pages(), is_complete=walk.is_complete): walk for walk in walks
+        }
+        for count, future in enumerate(as_completed(walking), 1):
+            try:
+                messages += future.result()
+            except NodeError as failure:
+                failures += 1
+                error = error or f"{walking[future].hour.path}: {type(failure).__name__}: {failure}"
+            except OSError as failure:
+                raise PipelineError(f"the archive cannot be written: {failure.strerror}") from None
+            progress(count, len(walks))
+    return FetchTotals(
+        hours=len(walks),
+        failed=failures,
+        complete_before=len(hours) - len(walks),
+        messages=messages,
+        malformed=sum(walk.malformed for walk in walks),
+        error=error,
+    )
 
 
 def server_keys(settings: Settings) -> tuple[PublicKey, ...]:
@@ -118,36 +143,3 @@ class _Walk:
                     and message.hash not in hashes
                 }
                 hashes.update(message.hash for message in page.messages)
-
-
-def _fetch(
-    archive: Archive, walks: list[_Walk], connections: int, complete_hours: int, progress: Callable[[int, int], None]
-) -> FetchTotals:
-    messages = failures = 0
-    error = None
-    progress(0, len(walks))
-    with ThreadPoolExecutor(connections) as threads:
-        walking = {
-            threads.submit(archive.write, walk.hour, walk.pages(), is_complete=walk.is_complete): walk for walk in walks
-        }
-        try:
-            for count, future in enumerate(as_completed(walking), 1):
-                try:
-                    messages += future.result()
-                except NodeError as failure:
-                    failures += 1
-                    error = error or f"{walking[future].hour.path}: {type(failure).__name__}: {failure}"
-                except OSError as failure:
-                    raise PipelineError(f"the archive cannot be written: {failure.strerror}") from None
-                progress(count, len(walks))
-        finally:
-            threads.shutdown(cancel_futures=True)
-    malformed_count = sum(walk.malformed for walk in walks)
-    return FetchTotals(
-        hours=len(walks),
-        failed=failures,
-        complete_before=complete_hours,
-        messages=messages,
-        malformed=malformed_count,
-        error=error,
-    )

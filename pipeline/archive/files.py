@@ -14,12 +14,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from wakupush.model.waku_message import WakuMessage
+from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.folders import writing
 from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.topics import server_content_topics
@@ -43,17 +44,7 @@ SCHEMA: Final = pa.schema(
         pa.field("ephemeral", pa.bool_(), nullable=False),
     ]
 )
-#: What each column means, for docs/operating/pipeline.md.
-MEANINGS: Final = {
-    "hash": "14/WAKU2-MESSAGE hash on its shard, 32 bytes.",
-    "pubsub_topic": "The shard.",
-    "content_topic": "The server's personal or partitioned topic.",
-    "payload": "The ciphertext, as it arrived.",
-    "timestamp": "The sender's clock, nanoseconds since the epoch; 0 if it gave none.",
-    "version": "1 for 26/WAKU2-PAYLOAD.",
-    "meta": "As it arrived; a go-waku's Store leaves it out.",
-    "ephemeral": "Whether Stores were asked not to keep it.",
-}
+_Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +96,9 @@ class Archive:
         return self._file(hour, is_complete=True).exists()
 
     def write(self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]], *, is_complete: bool) -> int:
-        """Commit an hour, in place of an earlier file; without messages there is nothing to commit.
+        """Commit an hour, in place of its open file, whose other messages stay: a Store may have lost them.
+
+        Without messages there is nothing to commit.
 
         Args:
             pages: messages by their hashes, each hash once.
@@ -113,13 +106,16 @@ class Archive:
 
         Returns:
             How many messages it has.
+
+        Raises:
+            PipelineError: the open file cannot be read.
         """
         path = self._file(hour, is_complete=is_complete)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
         try:
             with partial.open("wb") as stream:
-                count = _write(stream, _row_groups(pages, hour.shard))
+                count = _write(stream, _row_groups(self._rows(hour, pages)))
                 stream.flush()
                 os.fsync(stream.fileno())
             if not count:
@@ -141,11 +137,38 @@ class Archive:
         }
         return sorted(complete | still_open)
 
+    def _rows(self, hour: Hour, pages: Iterable[Mapping[bytes, WakuMessage]]) -> Iterator[_Row]:
+        """Yield the rows of pages, and then those that the hour's open file has besides."""
+        hashes: set[bytes] = set()
+        for page in pages:
+            hashes.update(page)
+            for hash_, message in page.items():
+                yield {"hash": hash_, "pubsub_topic": hour.shard, **asdict(message)}
+        earlier = self._file(hour, is_complete=False)
+        if hashes and earlier.exists():
+            yield from (row for row in _read(earlier) if row["hash"] not in hashes)
+
     def _file(self, hour: Hour, *, is_complete: bool) -> Path:
         return self.folder / f"{hour.path}{'' if is_complete else '.open'}.parquet"
 
 
-def _write(stream: BinaryIO, groups: Iterator[list[dict[str, object]]]) -> int:
+def _read(path: Path) -> Iterator[_Row]:
+    """Yield the rows of a file.
+
+    Raises:
+        PipelineError: it cannot be read.
+    """
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(GROUP_ROWS):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise PipelineError(
+            f"{path} cannot be read ({type(error).__name__}): if it is damaged, delete it, and run this again"
+        ) from None
+
+
+def _write(stream: BinaryIO, groups: Iterator[list[_Row]]) -> int:
     """Write row groups as Parquet, or nothing if there are none; return the number of rows."""
     count = 0
     with ExitStack() as stack:
@@ -166,15 +189,15 @@ def message_of(row: Mapping[str, object]) -> WakuMessage:
     return WakuMessage(**{name: row[name] for name in names})  # type: ignore[arg-type]  # as the schema says
 
 
-def _row_groups(pages: Iterable[Mapping[bytes, WakuMessage]], shard: str) -> Iterator[list[dict[str, object]]]:
-    """Yield the rows of pages, a row group at a time."""
-    rows: list[dict[str, object]] = []
+def _row_groups(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    """Yield rows, a row group at a time."""
+    group: list[_Row] = []
     size = 0
-    for page in pages:
-        rows += [{"hash": hash_, "pubsub_topic": shard, **asdict(message)} for hash_, message in page.items()]
-        size += sum(len(message.payload) for message in page.values())
-        if len(rows) >= GROUP_ROWS or size >= GROUP_BYTES:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
+    for row in rows:
+        group.append(row)
+        size += len(row["payload"])
+        if len(group) >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

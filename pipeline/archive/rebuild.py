@@ -13,12 +13,11 @@ network. Executors read the server's key from its file; plans and logs contain o
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
@@ -41,7 +40,7 @@ from wakupush.model.registrations import Change, Installation, Registration
 from wakupush.pipeline.archive.files import SCHEMA, Archive, message_of
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.postgres import connect
-from wakupush.pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.session import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol import registration
 from wakupush.protocol.application import Opened, Type
@@ -250,11 +249,6 @@ def describe(rebuilt: Rebuilt) -> str:
             f"Newer than what the database had: {rebuilt.stored}.",
         ]
     )
-
-
-def as_json(rebuilt: Rebuilt) -> str:
-    """Return the counts of a run, for programs."""
-    return json.dumps(asdict(rebuilt))
 
 
 def _rebuild(messages: DataFrame, job: Job, partitions: int) -> Counter[str]:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.postgres import connect
-from wakupush.pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.session import SPARK_ERRORS
 from wakupush.postgres import query_topics
 from wakupush.protocol.topics import query_topics as names_of
 from wakupush.protocol.topics import symmetric_key

@@ -12,7 +12,7 @@ from wakupush.pipeline.folders import writing
 from wakupush.pipeline.postgres import connect, jdbc_options
 from wakupush.pipeline.session import CATALOG
 from wakupush.postgres import exporting
-from wakupush.runtime.settings import PipelineSettings, Settings
+from wakupush.runtime.settings import PipelineSettings, Settings, is_remote
 
 #: The namespace of the events' table in the catalog.
 NAMESPACE: Final = f"{CATALOG}.wakupush"
@@ -23,7 +23,7 @@ _OF_SPARK: Final = f"spark.sql.catalog.{CATALOG}"
 
 def warehouse(settings: PipelineSettings) -> str:
     """Return where the tables are: the absolute path of a folder, or another place as the setting names it."""
-    is_folder = not settings.warehouse_is_remote and is_ours(settings)
+    is_folder = not is_remote(settings.warehouse) and is_ours(settings)
     return str(Path(settings.warehouse).resolve()) if is_folder else settings.warehouse
 
 
@@ -57,7 +57,7 @@ def properties(settings: Settings) -> dict[str, str]:
         PipelineError: Postgres, in which the catalog is, does not answer, has no schema for it, or refuses.
     """
     own = {"warehouse": warehouse(settings.pipeline), "cache-enabled": "false"}
-    if settings.pipeline.warehouse_is_remote:
+    if is_remote(settings.pipeline.warehouse):
         own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
     theirs = catalog_settings(settings.pipeline)
     if not is_in_postgres(settings.pipeline):
@@ -84,6 +84,17 @@ def session(spark: SparkSession, settings: Settings) -> SparkSession:
     # The catalog is loaded at first use, with the properties of the active session: a statement makes this one active.
     of_lake.sql(f"CREATE NAMESPACE IF NOT EXISTS {NAMESPACE}")
     return of_lake
+
+
+def note_run(settings: Settings, job: str, seconds: float) -> None:
+    """Store for the exporter that a job has ended well and how long it took, if the catalog is in Postgres.
+
+    Raises:
+        PipelineError: Postgres does not answer, or refuses.
+    """
+    if is_in_postgres(settings.pipeline):
+        with connect(settings.postgres) as connection:
+            exporting.note_run(connection, job, seconds)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from wakupush.pipeline.lake.catalog import alone, is_folder_alone, warehouse
 from wakupush.pipeline.lake.lake import MARK, Lake, LakeMark, LakeState
 from wakupush.pipeline.lake.pseudonyms import Keys, blur, rehash, today
 from wakupush.pipeline.postgres import connect, jdbc_options, read_slices
-from wakupush.pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.session import SPARK_ERRORS
 from wakupush.postgres import exporting
 from wakupush.runtime.settings import Settings
 
@@ -80,7 +80,7 @@ def _take_over(
 ) -> tuple[int, int]:
     """Take events over step by step; return the numbers of events and of steps."""
     state = lake.state()
-    periods = keys.periods(lake.sizes())
+    lake_days = lake.sizes()
     mark = exporting.mark(connection)
     _check_source(connection, state, mark)
     begin = state.mark.transaction if state.mark else 0
@@ -102,7 +102,7 @@ def _take_over(
             )
         events = for_lake(
             read_slices(lake.spark, options, slices),
-            keys.of(extent.days, today(), periods),
+            keys.of(extent.days, today(), lake_days),
             settings.pipeline.pseudonym_days,
         )
         new_mark = LakeMark(

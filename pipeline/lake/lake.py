@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake import catalog, schema
-from wakupush.pipeline.spark_errors import SPARK_ERRORS
+from wakupush.pipeline.session import SPARK_ERRORS
 from wakupush.runtime.settings import Settings
 
 EVENTS: Final = f"{catalog.NAMESPACE}.events"

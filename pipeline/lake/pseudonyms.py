@@ -50,7 +50,7 @@ class Keys:
     days: int
     _passing: dict[int, bytes] = field(default_factory=dict, repr=False)
 
-    def of(self, days: Iterable[date], today: date, lake_periods: frozenset[int] = frozenset()) -> dict[int, bytes]:
+    def of(self, days: Iterable[date], today: date, lake_days: Iterable[date] = ()) -> dict[int, bytes]:
         """Return the keys of the periods that days are in.
 
         A period gets a key when it is first asked for. A period that is over has no key any more. But if the lake has
@@ -59,11 +59,12 @@ class Keys:
         Args:
             days: of events.
             today: decides which periods are over.
-            known: periods that the lake had events of before.
+            lake_days: of which the lake has events already.
 
         Raises:
             PipelineError: the folder cannot be read or written.
         """
+        lake_periods = frozenset(map(self.period, lake_days))
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             keys = {
@@ -81,10 +82,6 @@ class Keys:
         for path in over:
             path.unlink()
         return len(over)
-
-    def periods(self, days: Iterable[date]) -> frozenset[int]:
-        """Return the periods that days are in."""
-        return frozenset(map(self.period, days))
 
     def period(self, day: date) -> int:
         """Return the number of the period that a day is in."""

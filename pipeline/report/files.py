@@ -27,7 +27,7 @@ def place_of(settings: PipelineSettings, first: date, last: date) -> str:
     Raises:
         PipelineError: it is in a store, and the lake is not: nothing says how to reach the store.
     """
-    if is_remote(settings.reports) and not settings.warehouse_is_remote:
+    if is_remote(settings.reports) and not is_remote(settings.warehouse):
         raise PipelineError("WAKUPUSH_PIPELINE__REPORTS: reports can be in a store only if the lake is")
     return f"{_root(settings)}/{first}_{last}"
 

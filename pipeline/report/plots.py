@@ -85,7 +85,6 @@ def duration(milliseconds: float) -> str:
 class Scale:
     """The axis of values."""
 
-    top: float
     ticks: tuple[float, ...]
     #: The position of a value, from 0 to 1.
     place: Callable[[float], float]
@@ -97,7 +96,7 @@ def counts(values: list[float]) -> Scale:
     """Return an axis from 0 for numbers."""
     top = _nice(max(values, default=0) or 1)
     ticks = tuple(top * tick / _TICKS for tick in range(_TICKS + 1))
-    return Scale(top, ticks, lambda value: value / top, number)
+    return Scale(ticks, lambda value: value / top, number)
 
 
 def durations(values: list[float]) -> Scale:
@@ -105,7 +104,7 @@ def durations(values: list[float]) -> Scale:
     decades = max(1, math.ceil(math.log10(max([*values, 1.0]))))
     top = 10.0**decades
     ticks = tuple(tick for tick in _DURATION_TICKS if tick <= top)
-    return Scale(top, ticks, lambda value: math.log10(max(1.0, value)) / decades, duration)
+    return Scale(ticks, lambda value: math.log10(max(1.0, value)) / decades, duration)
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,11 +137,12 @@ def _read(lake: Lake, begin: date, end: date) -> dict[Span, Result]:
 
 
 def _results(entries: Iterable[Any]) -> dict[Span, Result]:
-    """Return what rows of `ROWS` say of each day and period."""
+    """Return what rows of `ROWS` say of each day and period; one without a table's name says that it has no rows."""
     results: dict[Span, Result] = {}
     for entry in entries:
         result = results.setdefault(Span(entry["span"], entry["begin"]), Result(entry["basis"], {}))
-        result.rows.setdefault(entry["name"], []).append(json.loads(entry["row"]))
+        if entry["name"]:
+            result.rows.setdefault(entry["name"], []).append(json.loads(entry["row"]))
     return results
 
 
@@ -159,8 +160,8 @@ def _parts(days: Iterable[date], sizes: Mapping[date, int]) -> Iterator[list[dat
 def _make_days(lake: Lake, bases: Mapping[date, str], days: int) -> dict[Span, Result]:
     """Make the results of some days (a basis for each) and store them; the devices first."""
     # Nobody uses the devices of `wakupush canary`.
-    is_ours = F.coalesce(F.col("app"), F.lit("")) == CANARY
-    events = lake.events().where(F.col("day").isin(*bases) & ~is_ours)
+    is_canary = F.coalesce(F.col("app"), F.lit("")) == CANARY
+    events = lake.events().where(F.col("day").isin(*bases) & ~is_canary)
     devices(events).writeTo(DEVICES).overwrite(F.col("day").isin(*bases))
     return _make(lake, "day", events, bases, days)
 
@@ -173,10 +174,10 @@ def _make_period(lake: Lake, period: date, basis: str, of_days: list[date], days
 def _make(lake: Lake, kind: str, frame: DataFrame, bases: Mapping[date, str], days: int) -> dict[Span, Result]:
     """Make all tables of days or of periods in one job, and store their rows in one commit."""
     parts = [_rows(table, table.build(frame, days)) for table in TABLES if table.time == kind]
-    entries = [
-        dict(zip(_ROWS, (kind, begin, bases[begin], name, row), strict=True))
-        for begin, name, row in reduce(DataFrame.unionByName, parts).collect()
-    ]
+    triples = [tuple(row) for row in reduce(DataFrame.unionByName, parts).collect()]
+    # Else each report would make a day without rows again.
+    triples += [(begin, "", "{}") for begin in bases.keys() - {begin for begin, _, _ in triples}]
+    entries = [dict(zip(_ROWS, (kind, begin, bases[begin], name, row), strict=True)) for begin, name, row in triples]
     lake.replace(ROWS, lake.frame(entries, _ROWS), (F.col("span") == kind) & F.col("begin").isin(*bases))
     return _results(entries)
 

@@ -36,7 +36,7 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
         days = [plan.first_day + timedelta(days=offset) for offset in range(plan.days + 2)]
         events = for_lake(
             synthesize.events(lake.spark, plan),
-            keys.of(days, today(), keys.periods(lake.sizes())),
+            keys.of(days, today(), lake.sizes()),
             settings.pipeline.pseudonym_days,
         )
         mark = LakeMark(source=synthesize.WORKER, timeline=0, transaction=0, last_event=None)

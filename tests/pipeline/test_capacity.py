@@ -215,6 +215,22 @@ def made(spark, tmp_path_factory):
     return settings, plan, count
 
 
+def test_progress_ends_at_its_total(spark, made, monkeypatch):
+    """A queue without arrivals has no plan."""
+    settings, synthetic, _ = made
+    loaded = capacity._load
+    monkeypatch.setattr(
+        capacity,
+        "_load",
+        lambda events, queue, asked: (load(), 1.0) if queue == "query" else loaded(events, queue, asked),
+    )
+    told = []
+    days = (synthetic.first_day, synthetic.first_day + timedelta(days=13))
+    plan = capacity.run(spark, settings, days, question(), lambda *numbers: told.append(numbers))
+    assert [pool.queue for pool in plan.pools] == ["registration", "dispatch"]
+    assert told == [(count, len(QUEUES)) for count in range(len(QUEUES) + 1)]
+
+
 def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
     settings, synthetic, _ = made
     days = (synthetic.first_day, synthetic.first_day + timedelta(days=13))

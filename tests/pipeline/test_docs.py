@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.pipeline.archive import files, rebuild
+from wakupush.pipeline.archive import rebuild
 from wakupush.pipeline.lake import schema
 from wakupush.pipeline.report.tables import TABLES
 
@@ -17,19 +17,13 @@ def columns_table():
         yield f"`{name}`", meaning
 
 
-def archive_table():
-    yield "column", "meaning"
-    for name, meaning in files.MEANINGS.items():
-        yield f"`{name}`", meaning
-
-
 def reports_table():
     yield "table", "rows by", "meaning"
     for table in TABLES:
         yield f"`{table.name}`", ", ".join(f"`{name}`" for name in table.keys), table.meaning
 
 
-@pytest.mark.parametrize("rows", [columns_table, reports_table, archive_table])
+@pytest.mark.parametrize("rows", [columns_table, reports_table])
 def test_table_is_that_of_the_code(rows):
     head, *body = rows()
     table = "\n".join("| " + " | ".join(line) + " |" for line in [head, ("---",) * len(head), *body])
@@ -39,10 +33,6 @@ def test_table_is_that_of_the_code(rows):
 
 def test_every_column_of_the_lake_has_a_meaning():
     assert list(schema.MEANINGS) == schema.EVENTS.fieldNames()
-
-
-def test_every_column_of_the_archive_has_a_meaning():
-    assert list(files.MEANINGS) == files.SCHEMA.names
 
 
 def test_every_outcome_of_a_rebuild_is_told():

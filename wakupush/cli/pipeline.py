@@ -201,7 +201,7 @@ def rebuild(*, as_json: AsJson = False) -> None:
 
     with _job("tasks", tasks=True) as (spark, settings, _):
         rebuilt = rebuilding.run(spark, settings)
-    typer.echo(rebuilding.as_json(rebuilt) if as_json else rebuilding.describe(rebuilt))
+    _tell(asdict(rebuilt), [rebuilding.describe(rebuilt)], as_json=as_json)
     if not rebuilt.watched:
         typer.echo(
             "wakupush: Redis does not answer, so perhaps ingest does not watch the query topics of all users."
@@ -301,7 +301,7 @@ def _job(
 def _note_duration(job: str, settings: Settings) -> Iterator[None]:
     """Note how long a job took, the start and end of Spark included, if it ends well."""
     from wakupush.pipeline.errors import PipelineError
-    from wakupush.pipeline.runs import note_run
+    from wakupush.pipeline.lake.catalog import note_run
 
     begin = time.monotonic()
     yield

@@ -12,7 +12,7 @@ from support.pipeline.histories import SHARD, History
 from wakupush.cli import app
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pipeline.archive import fetch
-from wakupush.pipeline.archive.files import HOUR, SCHEMA, Archive, Hour
+from wakupush.pipeline.archive.files import HOUR, SCHEMA, Archive, Hour, message_of
 from wakupush.pipeline.errors import PipelineError
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
@@ -141,6 +141,36 @@ def test_an_hour_without_messages_is_asked_for_again(settings_of):
     assert [path.name for path in archive.files()] == ["19700101T00.open.parquet"]
     assert archive.write(hour, [{b"a" * 32: message}], is_complete=True) == 1
     assert archive.is_complete(hour)
+
+
+def test_what_a_store_lost_stays_in_the_archive(settings_of):
+    """A Store that was set up anew within an hour has only the rest of it."""
+    settings = settings_of("http://127.0.0.1:1")
+    archive = Archive.of(settings.pipeline, KEY.public_key)
+    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1, meta=b"m")
+    first, second, third = (letter * 32 for letter in (b"a", b"b", b"c"))
+    hour = Hour(SHARD, 0)
+    archive.write(hour, [{first: message, second: message}], is_complete=False)
+    assert archive.write(hour, [{second: message}, {third: message}], is_complete=False) == 3
+    assert stored(settings).keys() == {first, second, third}
+    assert archive.write(hour, [{third: message}], is_complete=True) == 3
+    assert archive.is_complete(hour)
+    assert [path.name for path in archive.files()] == ["19700101T00.parquet"]
+    rows = stored(settings)
+    assert rows.keys() == {first, second, third}
+    assert all(message_of(row) == message for row in rows.values())
+
+
+def test_a_damaged_open_file_is_told(settings_of):
+    archive = Archive.of(settings_of("http://127.0.0.1:1").pipeline, KEY.public_key)
+    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1)
+    hour = Hour(SHARD, 0)
+    archive.write(hour, [{b"a" * 32: message}], is_complete=False)
+    [path] = archive.files()
+    path.write_bytes(b"PAR1")
+    with pytest.raises(PipelineError, match=r"T00\.open\.parquet cannot be read \(ArrowInvalid\): if it is damaged"):
+        archive.write(hour, [{b"b" * 32: message}], is_complete=True)
+    assert archive.files() == [path]
 
 
 def test_the_server_has_to_be_known(settings_of, tmp_path):

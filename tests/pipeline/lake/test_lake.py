@@ -258,7 +258,7 @@ def test_keys_last_for_their_period(tmp_path):
     assert keys.forget(over - timedelta(days=1)) == 0
     assert keys.forget(over) == 1
     # What comes later still gets no key again, so nothing can be joined to what is in the lake.
-    assert keys.of([begin], over, lake_periods=frozenset({2900})) == {}
+    assert keys.of([begin], over, lake_days=[begin + timedelta(days=1)]) == {}
     # Unless the lake has nothing of it: a key for this run alone, the same in each of its steps.
     passing = keys.of([begin], over)
     assert passing == keys.of([begin], over)

@@ -71,19 +71,39 @@ def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, read, seed):
     assert sum(map(len, rows.values())) > 100
 
 
-def test_pushes_to_the_canary_count_nowhere(spark, settings, add, read, connection):
+@pytest.fixture
+def push_to_canary(spark, connection, settings):
+    """Let a push reach the canary on a day, and export that."""
+
+    def push(day):
+        it = {"key_pseudonym": pseudonym("it"), "installation_pseudonym": pseudonym("its device"), "platform": "ios"}
+        common = it | {"queue": "dispatch", "app": CANARY, "push_type": "message", "latency": 0.1, "trace_id": "c3"}
+        noon = seconds(day) + 43_200
+        kinds = ((EventKind.ADMITTED, None), (EventKind.ATTEMPT, 1), (EventKind.DELIVERED, 1))
+        pushes = [Event(kind=kind, time=noon, worker="one:1", attempt=attempt, **common) for kind, attempt in kinds]
+        happenings.write(connection, pushes)
+        export.run(spark, settings, lambda *_: None)
+
+    return push
+
+
+def test_pushes_to_the_canary_count_nowhere(add, read, push_to_canary):
     add(*DAYS)
     before, _ = read()
-    canary = {"key_pseudonym": pseudonym("it"), "installation_pseudonym": pseudonym("its device"), "platform": "ios"}
-    common = canary | {"queue": "dispatch", "app": CANARY, "push_type": "message", "latency": 0.1, "trace_id": "c3"}
-    noon = seconds(DAYS[0]) + 43_200
-    kinds = ((EventKind.ADMITTED, None), (EventKind.ATTEMPT, 1), (EventKind.DELIVERED, 1))
-    pushes = [Event(kind=kind, time=noon, worker="one:1", attempt=attempt, **common) for kind, attempt in kinds]
-    happenings.write(connection, pushes)
-    export.run(spark, settings, lambda *_: None)
+    push_to_canary(DAYS[0])
     after, days = read()
     assert days == 1, "the day has new events"
     assert after == before
+
+
+def test_days_and_periods_without_rows_are_made_once(add, read, push_to_canary, monkeypatch):
+    add(DAYS[0])
+    push_to_canary(DAYS[-1])
+    before, days = read()
+    assert days == 2
+    assert {row["day"] for row in before["funnel_daily"]} == {DAYS[0]}
+    monkeypatch.setattr(state, "_make_period", lambda *_: pytest.fail("a period is made again"))
+    assert read() == (before, 0)
 
 
 def test_a_report_that_was_killed_continues(spark, settings, add, read, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Any
 
 from support.pipeline.happenings import day_of
@@ -252,7 +252,3 @@ def hidden_keys(
         if not more:
             return result
         result |= more
-
-
-def days(first: date, last: date) -> list[date]:
-    return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
