@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -43,10 +43,18 @@ def _micros(runs: Sequence[Measured]) -> float:
     return median(run.total for run in runs)
 
 
-def table(loads: Sequence[Load], results: dict[str, list[Measured]], concurrency: int) -> Table:
-    """Return the medians of the runs: CPU time of a message, as a multiple of the least possible and by process."""
+def table(
+    loads: Sequence[Load], results: dict[str, list[Measured]], concurrency: int, least: Mapping[str, float]
+) -> Table:
+    """Return the medians of the runs: CPU time of a message, as a multiple of the least possible and by process.
+
+    Args:
+        loads: the rows.
+        results: the runs of each load.
+        concurrency: processes of a pool.
+        least: the least possible seconds of a message of each kind.
+    """
     found = Table(f"{concurrency} a pool", "µs", "floors", "a second", "p99, ms", "by process", box=None)
-    least, _ = floors()
     for load in loads:
         runs = results[load.name]
         [floor] = [1e6 * seconds for kind, seconds in least.items() if load.name.startswith(kind)]
@@ -85,8 +93,9 @@ def main() -> None:
     if "loads" in options.sections:
         loads = [load for load in LOADS if options.load in load.name]
         figures = {each: results_of(console, loads, each, options.runs) for each in options.concurrency}
+        least, _ = floors()
         for concurrency, results in figures.items():
-            console.print(table(loads, results, concurrency))
+            console.print(table(loads, results, concurrency, least))
         if options.json:
             written = {
                 f"{name}, {concurrency}": [asdict(run) for run in runs]

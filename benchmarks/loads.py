@@ -144,7 +144,7 @@ def measure(bench: Bench, load: Load) -> Measured:
     with suspended(bench.part("ingest reconcile")), load.fault(bench):
         idle, begun = idle_cpu(stack), time.monotonic()
         if load.rate is None:
-            begun, before, per_second = _backlog(bench, messages)
+            begun, before, per_second = backlog(bench, messages)
         else:
             before = cpu(stack)
             found = waits(bench, messages, load.rate, noise, load.rate * load.garbage, patience=PATIENCE)
@@ -158,7 +158,7 @@ def measure(bench: Bench, load: Load) -> Measured:
     )
 
 
-def _backlog(bench: Bench, messages: list[Made]) -> tuple[float, dict[str, float], float]:
+def backlog(bench: Bench, messages: list[Made]) -> tuple[float, dict[str, float], float]:
     """Let messages wait in the node, then be handled; return when that began, what was used before, and the rate."""
     stack, before = bench.stack, now(bench)
     with suspended(bench.part("ingest live")):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -18,21 +19,18 @@ from pathlib import Path
 
 from benchmarks import made
 from benchmarks.attack.stored import Stored
+from benchmarks.loads import backlog
 from benchmarks.made import Made
 from benchmarks.running import (
     Bench,
     cpu,
-    handled,
     idle_cpu,
-    now,
-    relay,
     rest,
     running,
     set_other_topic_keys,
     set_topic_keys,
     suspended,
 )
-from wakupush.devnet.parts.processes import wait_until
 from wakupush.pipeline.synthetic.synthesize import HOURS, WEEKDAYS
 from wakupush.runtime.settings import Settings
 
@@ -40,8 +38,6 @@ DAY = 86_400
 MB, GB = 10**6, 10**9
 #: Messages of each kind that are measured.
 COUNT = 3000
-#: Seconds until all of them must be handled.
-PATIENCE = 120.0
 #: Share of a core that is planned for: the rest is for bursts within a second.
 USE = 0.6
 #: Of each kind, a user and day: pushes that others ask for, questions for the user's access token, registrations (the
@@ -107,33 +103,30 @@ def _cost(bench: Bench, messages: list[Made]) -> Cost:
     stack, connection = bench.stack, bench.connection
     rest(bench)
     set_other_topic_keys(bench)
-    before, begun_at = Stored.now(connection, bench.redis), now(bench)
-    idle = idle_cpu(stack)
+    before = Stored.now(connection, bench.redis)
     with suspended(stack.reconcile):
-        with suspended(stack.ingest):
-            relay(stack.node_url, messages)
-            used, [(begun,)] = cpu(stack), connection.execute("SELECT pg_current_wal_lsn()").fetchall()
-        wait_until(
-            lambda: handled(bench, begun_at)[0] >= len(messages),
-            timeout=PATIENCE,
-            what="all are handled",
-            interval=0.2,
-        )
-        rest(bench)
-        after = cpu(stack)
-        [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [begun]).fetchall()
+        idle = idle_cpu(stack)
+        [(position,)] = connection.execute("SELECT pg_current_wal_lsn()").fetchall()
+        begun, used, _ = backlog(bench, messages)
+        seconds, after = time.monotonic() - begun, cpu(stack)
+        [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [position]).fetchall()
     grown = Stored.now(connection, bench.redis).since(before)
-    by_part: dict[str, float] = {}
-    for name in idle:
-        if name in PARTS:
-            spent = 1e6 * (after[name] - used[name]) / len(messages)
-            by_part[PARTS[name]] = by_part.get(PARTS[name], 0.0) + spent
+    spent = {name: after[name] - used[name] - idle[name] * seconds for name in idle}
     return Cost(
-        cpu=by_part,
+        cpu=_by_part({name: 1e6 * each / len(messages) for name, each in spent.items()}),
         wal=wal / len(messages),
         stored={name: size / len(messages) for name, size in grown.bytes.items()},
         redis=grown.redis / len(messages),
     )
+
+
+def _by_part(by_process: dict[str, float]) -> dict[str, float]:
+    """Return the sums of figures of the processes of each part."""
+    sums: dict[str, float] = {}
+    for name, figure in by_process.items():
+        if name in PARTS:
+            sums[PARTS[name]] = sums.get(PARTS[name], 0.0) + figure
+    return sums
 
 
 def peak() -> float:

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 
 from rich.console import Console
 from rich.progress import Progress
@@ -52,10 +52,6 @@ class Ratios:
     """Ratios of ours to the base's, one of each pair."""
 
     values: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        return geometric_mean(self.values)
 
     @property
     def median(self) -> float:
@@ -189,7 +185,7 @@ def main() -> int:
             figures = {root: measured(root, loads, options.concurrency) for root in roots}
             for load in loads:
                 results[load.name].append((figures[other][load.name], figures[ROOT][load.name]))
-            found = ", ".join(f"{load.name} {ratios_of_cpu(results[load.name][-1:]).mean:.2f}" for load in loads)
+            found = ", ".join(f"{load.name} {ratios_of_cpu(results[load.name][-1:]).median:.2f}" for load in loads)
             console.print(f"pair {number + 1}: {found}")
             progress.update(task, advance=1)
             if options.json:

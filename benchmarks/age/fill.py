@@ -106,7 +106,7 @@ _BODIES = {
             time, transaction_id, schema_version, kind, queue, queue_wait, latency, platform, attempt, batch_size,
             worker, trace_id, key_pseudonym, installation_pseudonym
         )
-        SELECT now() - interval '30 days' * ((%(rows)s - n) / %(rows)s::float8),
+        SELECT now() - %(events)s * interval '1 second' * ((%(rows)s - n) / %(rows)s::float8),
             (n / 100000 + 10)::text::xid8, 3, 'delivered', 'dispatch', 0.1, 0.2, 'APN', 1, 1, 'worker',
             encode(substr({_ID}, 1, 16), 'hex'), substr({_ID}, 1, 16),
             substr({_ID}, 17, 16)
@@ -151,27 +151,31 @@ def fill(
         parts: those that are filled; empty for all. What their tables have is deleted.
         progress: called with the name of a part and the rows that were added.
     """
-    counts = size.rows(RetentionSettings())
+    keep = RetentionSettings()
+    counts = size.rows(keep)
     filled_parts = [part for part in counts if not parts or part in parts]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SET statement_timeout = 0")
         connection.execute("SET maintenance_work_mem = '1GB'")
         connection.execute("SET max_parallel_maintenance_workers = 1")
-        _make_partitions(connection, RetentionSettings())
+        _make_partitions(connection, keep)
         for table in dict.fromkeys("deliveries" if part in _DELIVERIES else part for part in filled_parts):
             connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(table)))
             with _indexes_afterwards(connection, table, progress):
                 for part in filled_parts:
                     if part == table or (table == "deliveries" and part in _DELIVERIES):
-                        _insert(connection, part, counts[part], progress)
+                        _insert(connection, part, counts[part], keep, progress)
             connection.execute(sql.SQL("VACUUM (ANALYZE, FREEZE) {}").format(sql.Identifier(table)))
         connection.execute("CHECKPOINT")
 
 
-def _insert(connection: Connection, part: str, rows: int, progress: Callable[[str, int], None]) -> None:
+def _insert(
+    connection: Connection, part: str, rows: int, keep: RetentionSettings, progress: Callable[[str, int], None]
+) -> None:
     for first in range(0, rows, CHUNK):
         last = min(first + CHUNK, rows) - 1
-        connection.execute(_BODIES[part].replace(" % ", " %% "), {"first": first, "last": last, "rows": rows})
+        values = {"first": first, "last": last, "rows": rows, "events": keep.events}
+        connection.execute(_BODIES[part].replace(" % ", " %% "), values)
         progress(part, last + 1 - first)
 
 

@@ -36,8 +36,6 @@ class Statement:
     wanted: int
     #: Tables that were read from their beginning to their end, with the rows of each.
     scanned: dict[str, int]
-    #: Bytes of write-ahead log.
-    wal: int
 
 
 @dataclass
@@ -85,7 +83,7 @@ def _explain(connection: Connection, query: str, values: Any) -> dict[str, Any]:
             costs["force_custom_plan"] += _PLANNING_COST
             mode = min(reversed(costs), key=costs.__getitem__)
             cursor.execute(sql.SQL("SET LOCAL plan_cache_mode = {}").format(mode))
-            cursor.execute(sql.SQL("EXPLAIN (ANALYZE, WAL, BUFFERS, TIMING OFF, FORMAT JSON) ") + execute)
+            cursor.execute(sql.SQL("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ") + execute)
             return cursor.fetchone()[0][0]["Plan"]
         finally:
             if connection.info.transaction_status != psycopg.pq.TransactionStatus.INERROR:
@@ -105,7 +103,6 @@ def _statement(query: str, plan: dict[str, Any], seconds: float) -> Statement:
             for node in scans
             if node["Node Type"] == "Seq Scan" and node["Actual Loops"]
         },
-        wal=int(sum(node.get("WAL Bytes", 0) for node in [plan])),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -17,37 +17,33 @@ ROOT = Path(__file__).parents[2]
 BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 
 
-class Busy:
-    """Watches how much of the cores is used."""
+class Share:
+    """Watches how much of the cores is used.
 
-    def __init__(self) -> None:
-        self._at, self._used = time.monotonic(), _used()
+    Args:
+        used: returns the CPU seconds so far of those whose share it is: `used_by_all` or `used_by_others`.
+    """
 
-    def share(self) -> float:
-        """Return the share of all cores that was used since the beginning."""
-        return (_used() - self._used) / ((time.monotonic() - self._at) * (psutil.cpu_count() or 1))
-
-
-class Others:
-    """Watches the CPU time that neither this process nor what it started uses."""
-
-    def __init__(self) -> None:
-        self._at, self._used = time.monotonic(), _used_by_others()
+    def __init__(self, used: Callable[[], float]) -> None:
+        self._used = used
+        self._at, self._before = time.monotonic(), used()
 
     def share(self) -> float:
-        """Return the share of all cores that others have used since the beginning."""
+        """Return the share of all cores that they have used since the beginning."""
         seconds = (time.monotonic() - self._at) * (psutil.cpu_count() or 1)
-        return max(0.0, (_used_by_others() - self._used) / seconds)
+        return max(0.0, (self._used() - self._before) / seconds)
 
 
-def _used() -> float:
+def used_by_all() -> float:
+    """Return the CPU seconds that all processes have used."""
     times = psutil.cpu_times()
     return sum(getattr(times, name, 0.0) for name in BUSY)
 
 
-def _used_by_others() -> float:
+def used_by_others() -> float:
+    """Return the CPU seconds that neither this process nor what it started has used."""
     this = psutil.Process()
-    return _used() - sum(map(cpu_of, [this, *this.children(recursive=True)]))
+    return used_by_all() - sum(map(cpu_of, [this, *this.children(recursive=True)]))
 
 
 class Peaks:

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from statistics import fmean
 
 from benchmarks.attack import honest
-from benchmarks.attack.machine import Busy, Others, Peaks, chart_limits
+from benchmarks.attack.machine import Peaks, Share, chart_limits, used_by_all, used_by_others
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Message, Traffic, flat, size
 from benchmarks.attack.world import World
@@ -116,7 +116,7 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
     with suspended(stack.reconcile):
         with suspended(stack.ingest):
             relay(stack.node_url, flat(messages))
-            others = Others()
+            others = Share(used_by_others)
             peaks = Peaks({"ingest": stack.ingest, "reconcile": stack.reconcile, "beat": stack.beat, **stack.workers})
             used, begun = cpu(stack), time.monotonic()
         world.rest()
@@ -155,7 +155,7 @@ def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None
     sent = honest.mixed(world, count)
     if flood is None or not flood.derives:
         world.derive_nothing()
-    others, busy = Others(), Busy()
+    others, busy = Share(used_by_others), Share(used_by_all)
     found = waits(world.bench, sent, rate, flat(noise), len(flat(noise)) / seconds, patience=PATIENCE)
     share, used = others.share(), busy.share()
     world.rest()
