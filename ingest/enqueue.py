@@ -3,7 +3,9 @@
 import math
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -45,10 +47,10 @@ MEMORY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EnqueueResult:
-    """The result for messages that are for us; those in neither number had been claimed before."""
+    """The result for messages that are for us; those in neither number were claimed before, or too many of a topic."""
 
     sent: int = 0
-    #: Not enqueued: Redis failed, or a queue is full.
+    #: Not enqueued: a queue is full, or Redis failed; then foreign messages are among them.
     dropped: int = 0
     #: The hashes of all that are for us (32 bytes each), also of those that had been claimed before.
     ours: tuple[bytes, ...] = field(default=(), compare=False)
@@ -69,7 +71,7 @@ class Enqueuer:
     #: Monotonic seconds until which ingest leaves Redis alone.
     _left_alone: float = -math.inf
     #: Hashes of messages that were claimed and not sent; the next turn gives their claims back.
-    _unsent: list[bytes] = field(default_factory=list)
+    _unsent: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_UNSENT))
     #: Bytes that a queue may have by Redis' own limit, and when Redis said so, in monotonic seconds.
     _default_limit: tuple[int, float] = (0, -math.inf)
 
@@ -82,17 +84,11 @@ class Enqueuer:
         Raises:
             RedisError: Redis did not answer which topics are watched.
         """
-        messages = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
-        latest = int((time.time() + AHEAD_SECONDS) * 10**9)
-        in_time = [(queue, entry) for queue, entry in messages if entry.message.timestamp <= latest]
-        ours = [(queue, entry) for queue, entry in in_time if len(entry.message.payload) >= _least_bytes(queue)]
-        if len(ours) < len(messages):
-            metrics.MESSAGES_AHEAD.inc(len(messages) - len(in_time))
-            metrics.MESSAGES_SHORT.inc(len(in_time) - len(ours))
+        ours, _, _ = self._sort(entries)
         return ours
 
     def enqueue(self, entries: list[Entry]) -> EnqueueResult:
-        """Enqueue the messages that are for us and that were not claimed before.
+        """Enqueue the messages that are for us and that were not claimed before; count those that are left out.
 
         Reconcile brings those that cannot be enqueued. A Redis that hangs holds up one poll for its time-out, or
         that of the broker, and then none for `LEFT_ALONE_SECONDS`.
@@ -102,7 +98,9 @@ class Enqueuer:
             return EnqueueResult(dropped=len(entries))
         try:
             self._unclaim()
-            ours = self.ours(entries)
+            ours, ahead, short = self._sort(entries)
+            metrics.MESSAGES_AHEAD.inc(ahead)
+            metrics.MESSAGES_SHORT.inc(short)
             to_claim = self._shares(ours)
             within_limits = self._within_limits(to_claim)
             claims_won = self._claim(within_limits)
@@ -113,6 +111,14 @@ class Enqueuer:
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped_count)
         unsent = self._send(claims_won)
         return EnqueueResult(len(claims_won) - unsent, dropped_count + unsent, tuple(entry.hash for _, entry in ours))
+
+    def _sort(self, entries: Iterable[Entry]) -> tuple[list[tuple[Queue, Entry]], int, int]:
+        """Return what `ours` does, and how many messages are left out for their time, and for their size."""
+        messages = self.routes.route(entries, lambda topics: watched.among(self.redis, topics))
+        latest = int((time.time() + AHEAD_SECONDS) * 10**9)
+        in_time = [(queue, entry) for queue, entry in messages if entry.message.timestamp <= latest]
+        ours = [(queue, entry) for queue, entry in in_time if len(entry.message.payload) >= _least_bytes(queue)]
+        return ours, len(messages) - len(in_time), len(in_time) - len(ours)
 
     def _shares(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
         """Return the messages without random ones that are too many, on topics where few messages are for us."""
@@ -174,7 +180,7 @@ class Enqueuer:
             except REDIS_ERRORS as error:
                 unsent = [entry for _, task in parts[number:] for entry in task]
                 self._note_failure("enqueue_failed", error, len(unsent))
-                self._unsent += [entry.hash for entry in unsent]
+                self._unsent.extend(entry.hash for entry in unsent)
                 return len(unsent)
             metrics.MESSAGES_ENQUEUED.labels(queue.name).inc(len(part))
             for entry in part:
@@ -198,12 +204,16 @@ class Enqueuer:
         Raises:
             RedisError: they stay, for the next time.
         """
-        if self._unsent:
-            unsent, self._unsent = self._unsent[-MOST_UNSENT:], []
+        unsent = []
+        # Other threads add to them and take of them meanwhile.
+        with suppress(IndexError):
+            while True:
+                unsent.append(self._unsent.popleft())
+        if unsent:
             try:
                 claims.release(self.redis, unsent)
             except RedisError:
-                self._unsent += unsent
+                self._unsent.extend(unsent)
                 raise
 
 

@@ -27,12 +27,13 @@ broker = os.environ.get("CELERY_BROKER_URL", "")
 if sentinels := json.loads(os.environ.get("WAKUPUSH_REDIS__SENTINELS", "[]")):
     # As wakupush has it: the host of the URL is the name of the primary.
     parts = urlsplit(broker)
-    user = "".join(parts.netloc.rpartition("@")[:2])
+    *login, primary = parts.netloc.rpartition("@")
+    user = "".join(login)
     current_app.conf.broker_url = ";".join(f"sentinel://{user}{each}{parts.path}" for each in sentinels)
     names = {"username": "WAKUPUSH_REDIS__SENTINEL_USER", "password": "WAKUPUSH_REDIS__SENTINEL_PASSWORD"}
     options = {option: os.environ[name] for option, name in names.items() if name in os.environ}
     current_app.conf.broker_transport_options = {
-        "master_name": parts.hostname,
+        "master_name": primary.partition(":")[0],
         "min_other_sentinels": len(sentinels) // 2,
         "sentinel_kwargs": options | ({"ssl": True} if parts.scheme == "rediss" else {}),
     }

@@ -18,7 +18,7 @@ from wakupush.protocol.topics import content_topic
 from wakupush.redis import left_out
 from wakupush.redis.left_out import NodeFault
 from wakupush.runtime import metrics
-from wakupush.waku.errors import NodeError
+from wakupush.waku.errors import NodeError, NodeUnreachable, NotPublished
 from wakupush.waku.node import WakuNode
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -52,13 +52,16 @@ class Beacons:
                 if time.monotonic() >= due:
                     due = time.monotonic() + BEACON_SECONDS
                     self.publish()
-                self.tell()
+                self.report()
             except Exception:
                 # An error in our own code: without this, nodes at fault would go on being used.
                 log.exception("beacons_failed")
 
     def publish(self) -> None:
-        """Publish a beacon on each node and shard. A beacon that a node does not take shows nothing."""
+        """Publish a beacon on each node and shard, but no further ones on a node that does not answer.
+
+        A beacon that a node does not take shows nothing.
+        """
         for name, node in self.nodes.items():
             for shard in self.shards:
                 message = WakuMessage(
@@ -76,6 +79,9 @@ class Beacons:
                     self.hearing.forget_beacon(beacon)
                     metrics.BEACONS.labels(name, "refused").inc()
                     log.debug("beacon_not_taken", node=name, pubsub_topic=shard, error=type(error).__name__)
+                    if isinstance(error, NodeUnreachable) and not isinstance(error, NotPublished):
+                        # Each would hold up those of the other nodes until its time-out.
+                        break
                 else:
                     metrics.BEACONS.labels(name, "published").inc()
 
@@ -89,7 +95,7 @@ class Beacons:
         """Return whether a message is a beacon of this process."""
         return message.content_topic == self.topic
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report in logs, in metrics and in Redis which nodes are at fault now."""
         faults = self.hearing.faults()
         for name, shard in product(self.nodes, self.shards):
@@ -103,4 +109,4 @@ class Beacons:
         try:
             left_out.write(self.redis, faults, self.shards)
         except RedisError as error:
-            log.info("left_out_not_told", error=type(error).__name__)
+            log.info("faults_not_written", error=type(error).__name__)

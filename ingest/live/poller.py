@@ -65,6 +65,8 @@ class Poller:
     _has_subscribed: bool = False
     #: Whether the last read found the cache full.
     _is_full: bool = False
+    #: Reads with malformed messages.
+    _malformed_reads: int = 0
 
     def __post_init__(self) -> None:
         """Show the shard as read now, so that an alert sees a node that has been down since the start."""
@@ -106,7 +108,7 @@ class Poller:
             self.beacons.hearing.note_read(self.name, self.pubsub_topic)
         if batch.malformed:
             metrics.MESSAGES_MALFORMED.labels(self.name, self.pubsub_topic).inc(batch.malformed)
-            log.warning("messages_malformed", node=self.name, pubsub_topic=self.pubsub_topic, messages=batch.malformed)
+            self._note_malformed(batch.malformed)
         self._note_full(is_full=self.cache.note(self.pubsub_topic, len(batch.messages) + batch.malformed))
         if not batch.messages:
             return self.poll_interval
@@ -159,6 +161,18 @@ class Poller:
     def _note_failure(self) -> None:
         if self.beacons is not None:
             self.beacons.hearing.note_failure(self.name, self.pubsub_topic)
+
+    def _note_malformed(self, messages: int) -> None:
+        """Log some of the reads with malformed messages: strangers decide how many there are."""
+        self._malformed_reads += 1
+        if is_logged(self._malformed_reads):
+            log.warning(
+                "messages_malformed",
+                node=self.name,
+                pubsub_topic=self.pubsub_topic,
+                messages=messages,
+                reads=self._malformed_reads,
+            )
 
     def _note_full(self, *, is_full: bool) -> None:
         """Count and log that the node may have dropped messages before they were read."""

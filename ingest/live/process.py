@@ -65,10 +65,8 @@ def run(settings: Settings) -> None:
         threads.append(Thread(target=peers.run, name=f"{name} peers"))
     if beacons is not None:
         threads.append(Thread(target=beacons.run, name="beacons"))
-    port = None
-    if (http_port := settings.port_or(HTTP_PORT)) >= 0:
-        health = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
-        port = probes.serve(http_port, health, settings.http_host)
+    health = probes.Probes(healthy=lambda: _healthy(pollers), ready=lambda: _ready(pollers, redis))
+    port = probes.serve(settings, HTTP_PORT, health)
     for thread in threads:
         thread.start()
     log.info("started", nodes=list(urls), shards=shards, http_port=port)

@@ -43,7 +43,7 @@ def run(settings: Settings, since: float | None) -> int:
         disable=not console.is_terminal,
     )
     with progress:
-        of_peers = (walk.walker for walk in reconciliation.thorough if walk.is_alone)
+        of_peers = (walk.walker for walk in reconciliation.thorough if walk.is_store_peer)
         for walker in (*(walk.walker for walk in reconciliation.recent), *of_peers):
             for shard in settings.waku.shards:
                 what = f"{walker.name} {shard} {walker.kind.name}"

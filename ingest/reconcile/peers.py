@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Lock
 
@@ -42,15 +43,22 @@ class PeerStore:
 
     def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
         """Yield the pages that a query finds; see `Store.walk`."""
-        try:
+        with self._next_after_failure():
             yield from self._stores[0].walk(query, with_messages=with_messages)
+
+    def fetch(self, query: Query, hashes: Sequence[bytes]) -> Iterator[Page]:
+        """Yield messages by their hashes, in pages; see `Store.fetch`."""
+        with self._next_after_failure():
+            yield from self._stores[0].fetch(query, hashes)
+
+    @contextmanager
+    def _next_after_failure(self) -> Iterator[None]:
+        """Let another node ask the peer after this one failed."""
+        try:
+            yield
         except NodeError:
             self._stores.rotate(-1)
             raise
-
-    def fetch(self, query: Query, hashes: Sequence[bytes]) -> Page:
-        """Return messages by their hashes; see `Store.fetch`."""
-        return self._stores[0].fetch(query, hashes)
 
     def close(self) -> None:
         """Close all connections."""

@@ -18,7 +18,7 @@ from wakupush.ingest.reconcile.peers import Pace, PeerStore
 from wakupush.ingest.reconcile.recent import Recent
 from wakupush.ingest.reconcile.rest import Rest
 from wakupush.ingest.reconcile.thorough import Thorough
-from wakupush.ingest.reconcile.walk import PEER_SLICE_SECONDS, SLICE_SECONDS, Walker, WalkKind
+from wakupush.ingest.reconcile.walk import PEER_SLICE_SECONDS, Walker, WalkKind
 from wakupush.ingest.routing import Routes
 from wakupush.model.queues import QUERY
 from wakupush.postgres.old_code import end_if_outdated
@@ -75,22 +75,11 @@ class Reconciliation:
         ]
 
         open_store = partial(Store, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)
-
-        def walker(name: str, store: Store | PeerStore, kind: WalkKind, slice_seconds: float) -> Walker:
-            return Walker(
-                name=name,
-                store=store,
-                kind=kind,
-                enqueuer=enqueuer,
-                pool=pool,
-                rest=rest,
-                stop=stop,
-                slice_seconds=slice_seconds,
-            )
+        walker = partial(Walker, enqueuer=enqueuer, pool=pool, rest=rest, stop=stop)
 
         def walkers(kinds: list[WalkKind]) -> list[Walker]:
             return [
-                walker(name, open_store(url), kind, SLICE_SECONDS) for name, url in stores.items() for kind in kinds
+                walker(name=name, store=open_store(url), kind=kind) for name, url in stores.items() for kind in kinds
             ]
 
         def peer_walkers() -> Iterator[Walker]:
@@ -98,13 +87,16 @@ class Reconciliation:
                 pace = Pace(options.store_peer_pause, stop)
                 for kind in own:
                     ways = [open_store(url, peer=peer, pace=pace.wait) for url in settings.waku.url]
-                    yield walker(name, PeerStore(ways), kind, PEER_SLICE_SECONDS)
+                    yield walker(name=name, store=PeerStore(ways), kind=kind, slice_seconds=PEER_SLICE_SECONDS)
 
         return cls(
             recent=[Recent(walker=each, shards=shards, settings=options) for each in walkers([queries, *own])],
             thorough=[
                 *(Thorough(walker=each, shards=shards, settings=options) for each in walkers(own)),
-                *(Thorough(walker=each, shards=shards, settings=options, is_alone=True) for each in peer_walkers()),
+                *(
+                    Thorough(walker=each, shards=shards, settings=options, is_store_peer=True)
+                    for each in peer_walkers()
+                ),
             ],
             audit=Audit(
                 stores={name: open_store(url) for name, url in stores.items()},
@@ -164,10 +156,8 @@ def run(settings: Settings) -> None:
     reconciliation = Reconciliation.open(settings, stop)
     counters.begin(of_enqueueing(), of_reconcile(settings))
     tracing.start(settings.tracing, "ingest reconcile")
-    port = None
-    if (http_port := settings.port_or(HTTP_PORT)) >= 0:
-        health = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
-        port = probes.serve(http_port, health, settings.http_host)
+    health = probes.Probes(healthy=reconciliation.healthy, ready=reconciliation.ready)
+    port = probes.serve(settings, HTTP_PORT, health)
     threads = reconciliation.threads()
     for thread in threads:
         thread.start()

@@ -88,7 +88,7 @@ class ShardProgress:
 
 @dataclass(slots=True, kw_only=True)
 class Thorough:
-    """Walks a Store's whole window each `full_interval`, and first the time from the watermark to the recent messages.
+    """Walks a Store's whole window each `FULL_SECONDS`, and first the time from the watermark to the recent messages.
 
     The database has both positions, so a restarted process goes on there.
     """
@@ -96,13 +96,13 @@ class Thorough:
     walker: Walker
     shards: tuple[str, ...]
     settings: ReconcileSettings
-    #: Of a Store peer. It has no recent walks, so this one goes up to the present, and follows every few minutes.
-    is_alone: bool = False
+    #: Such a Store has no recent walks, so this one goes up to the present, and follows every few minutes.
+    is_store_peer: bool = False
     _progress: defaultdict[str, ShardProgress] = field(default_factory=lambda: defaultdict(ShardProgress))
 
     def __post_init__(self) -> None:
         """Show watermarks as of now if no recent walk does."""
-        for shard in self.shards if self.is_alone else ():
+        for shard in self.shards if self.is_store_peer else ():
             self.walker.show_watermark(shard, time.time())
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ class Thorough:
         now = time.time()
         least = now - self.walker.kind.window
         # The recent walks look at newer messages.
-        end = now if self.is_alone else now - self.settings.overlap
+        end = now if self.is_store_peer else now - self.settings.overlap
         progress = self._progress[shard]
         if course := self._to_catch_up(shard, progress, now):
             course.step(least, end)

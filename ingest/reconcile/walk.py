@@ -1,6 +1,7 @@
 """A walk over a stretch of time of a Store, which enqueues missing messages."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from threading import Event
@@ -118,10 +119,10 @@ class Walker:
     stop: Event
     #: Seconds of a slice at most.
     slice_seconds: float = SLICE_SECONDS
-    #: Monotonic seconds of the last page.
+    #: Monotonic seconds of the last answer of the Store, or of the last turn of a loop.
     turned_at: float = field(default_factory=time.monotonic)
-    #: Failures in a row.
-    failures: int = 0
+    #: By shard: failures in a row.
+    failures: Counter[str] = field(default_factory=Counter)
 
     def track(self, pubsub_topic: str) -> Track:
         """Return the name of the watermark of a shard."""
@@ -134,20 +135,20 @@ class Walker:
         except Stopped:
             return None
         except Exception as error:
-            self.failures += 1
+            self.failures[pubsub_topic] += 1
             metrics.STORE_WALKS.labels(self.kind.name, type(error).__name__).inc()
             facts = {"store": self.name, "pubsub_topic": pubsub_topic, "walk": self.kind.name}
             if not (isinstance(error, NodeError | Interrupted) or is_outage(error)):
                 log.exception("walk_failed", **facts)
-            elif is_logged(self.failures):
-                log.warning("walk_failed", **facts, error=type(error).__name__, failures=self.failures)
+            elif is_logged(self.failures[pubsub_topic]):
+                log.warning("walk_failed", **facts, error=type(error).__name__, failures=self.failures[pubsub_topic])
             return None
-        self.failures = 0
+        del self.failures[pubsub_topic]
         return result
 
     def pause_after_failure(self) -> float:
-        """Return the seconds to wait before the next walk, which grow with each failure."""
-        return min(MOST_PAUSE, 2.0 ** min(self.failures, 10))
+        """Return the seconds to wait before the next walk: they grow with each failure of the shard with the most."""
+        return min(MOST_PAUSE, 2.0 ** min(max(self.failures.values(), default=0), 10))
 
     def settle(self, pubsub_topic: str, walked_to: float, oldest_missing: int | None) -> None:
         """Move the watermark to the end of a walk, or to before the oldest message that it found missing.
@@ -259,6 +260,7 @@ class Walker:
             page = next(pages, None)
             if page is None:
                 return
+            self.turned_at = time.monotonic()
             yield page
 
     def _heal(self, query: Query, page: Page, tally: Tally) -> None:
@@ -271,12 +273,10 @@ class Walker:
         if messages:
             with self.pool.connection() as connection:
                 in_work_by_hash = reconciliation.find_missing(connection, messages, self._in_work_seconds)
-        if to_fetch := [hash_ for hash_ in in_work_by_hash if messages[hash_] is None]:
-            page_of_messages = self.store.fetch(query, to_fetch)
-            messages |= {
-                entry.hash: entry.message for entry in page_of_messages.messages if entry.hash in in_work_by_hash
-            }
-            self._note_malformed(page_of_messages.malformed, tally)
+        for part in self.store.fetch(query, [hash_ for hash_ in in_work_by_hash if messages[hash_] is None]):
+            self.turned_at = time.monotonic()
+            messages |= {entry.hash: entry.message for entry in part.messages if entry.hash in in_work_by_hash}
+            self._note_malformed(part.malformed, tally)
         self._note_malformed(page.malformed, tally)
         now = time.time()
         entries = [

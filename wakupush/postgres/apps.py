@@ -7,7 +7,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from wakupush.model.registrations import Installation, Target
-from wakupush.postgres.named_sql import columns, load
+from wakupush.postgres.named_sql import columns, load, value
 from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("apps")
@@ -54,8 +54,7 @@ def assign(connection: Connection, assignments: Iterable[tuple[StoredDevice, str
 
 def estimate(connection: Connection) -> int:
     """Return about how many rows the registrations have, as Postgres counted them last."""
-    row = connection.execute(_SQL["estimate"]).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["estimate"]))
 
 
 def unfinished(connection: Connection) -> list[str]:

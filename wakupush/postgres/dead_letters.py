@@ -10,7 +10,7 @@ from wakupush.model.dead_letters import DeadLetter, DeadLetterDevice, PastEvent,
 from wakupush.model.deliveries import DeliveryState
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import AppPlatform, Platform
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("dead_letters")
 #: Bytes of a delivery key.
@@ -25,10 +25,7 @@ _MOST_EVENTS: Final = 200
 
 def now(connection: Connection) -> datetime:
     """Return the time of the database."""
-    row = connection.execute(_SQL["now"]).fetchone()
-    if row is None:
-        raise AssertionError("a SELECT without a table returns a row")
-    time: datetime = row[0]
+    time: datetime = value(connection, _SQL["now"])
     return time
 
 
@@ -62,8 +59,7 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
 
 def count(connection: Connection, selection: Selection) -> int:
     """Return how many dead letters a selection has."""
-    row = _execute(connection, "count", selection).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, *compose("count", selection)))
 
 
 def retry(

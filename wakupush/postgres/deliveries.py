@@ -39,7 +39,11 @@ def take(
     }
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["take"], values).fetchall()
-    return [_attempt(at_rest, row) for row in rows]
+    deliveries = [_delivery(at_rest, row) for row in rows]
+    return [
+        (delivery, _receiver(at_rest, delivery.installation, row))
+        for delivery, row in zip(deliveries, rows, strict=True)
+    ]
 
 
 def lock(connection: Connection, deliveries: Collection[Delivery]) -> dict[bytes, Failure]:
@@ -173,11 +177,6 @@ def _ended(row: dict[str, Any], state: DeliveryState) -> Settlement:
         version=None if row["version"] is None else int(row["version"]),
         proven=row["proven"],
     )
-
-
-def _attempt(at_rest: AtRest, row: dict[str, Any]) -> tuple[Delivery, Receiver | None]:
-    delivery = _delivery(at_rest, row)
-    return delivery, _receiver(at_rest, delivery.installation, row)
 
 
 def _delivery(at_rest: AtRest, row: dict[str, Any]) -> Delivery:

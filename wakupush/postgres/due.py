@@ -5,7 +5,7 @@ from psycopg import Connection
 from wakupush.model.deliveries import Due
 from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.model.platforms import AppPlatform, Platform
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("due")
 
@@ -17,8 +17,7 @@ def app_platforms(connection: Connection) -> list[AppPlatform]:
 
 def expired(connection: Connection, most: int) -> int:
     """Return how many pending deliveries are past their time to live; it counts up to `most`."""
-    row = connection.execute(_SQL["expired"], {"most": most}).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["expired"], {"most": most}))
 
 
 def claim(connection: Connection, app_platform: AppPlatform, *, limit: int, seconds: float) -> list[Due]:

@@ -1,11 +1,11 @@
 """Reading delivery events exactly once, by the transactions that wrote them (ADR 9)."""
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 
 from psycopg import Connection
 
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("exporting")
 #: Key of the advisory lock for writing to the lake ("the lake" in ASCII).
@@ -37,8 +37,7 @@ class Extent:
 
 def lock(connection: Connection) -> bool:
     """Keep others from writing to the lake until the connection ends; return False if another process is writing."""
-    row = connection.execute(_SQL["lock"], {"lock": LOCK}).fetchone()
-    return row is not None and bool(row[0])
+    return bool(value(connection, _SQL["lock"], {"lock": LOCK}))
 
 
 def mark(connection: Connection) -> Mark:
@@ -50,8 +49,7 @@ def mark(connection: Connection) -> Mark:
 
 def count(connection: Connection, start: int, end: int) -> int:
     """Return the number of events of the transactions from ``start`` up to before ``end``."""
-    row = connection.execute(_SQL["count"], {"start": start, "end": end}).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["count"], {"start": start, "end": end}))
 
 
 def slices(connection: Connection, start: int, end: int, *, rows: int, most: int) -> list[tuple[int, int]]:
@@ -80,8 +78,8 @@ def extent(connection: Connection, start: int, end: int) -> Extent:
 
 def last_event(connection: Connection, transaction: int) -> float | None:
     """Return when the last event of a transaction happened, seconds since the epoch; None if there is none any more."""
-    row = connection.execute(_SQL["last_event"], {"transaction": transaction}).fetchone()
-    return row[0].timestamp() if row and row[0] else None
+    at: datetime | None = value(connection, _SQL["last_event"], {"transaction": transaction})
+    return at.timestamp() if at else None
 
 
 def note_exported(connection: Connection, transaction: int) -> None:
@@ -91,8 +89,7 @@ def note_exported(connection: Connection, transaction: int) -> None:
 
 def has_others_than(connection: Connection, worker: str) -> bool:
     """Return whether there are events of other workers than one."""
-    row = connection.execute(_SQL["others_than"], {"worker": worker}).fetchone()
-    return row is None or bool(row[0])
+    return bool(value(connection, _SQL["others_than"], {"worker": worker}))
 
 
 def note_run(connection: Connection, job: str, seconds: float) -> None:

@@ -3,15 +3,14 @@
 from psycopg import Connection
 
 from wakupush.model.use import Use
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("limits")
 
 
 def connections(connection: Connection) -> int:
     """Return how many connections it allows in all to logins without a right to reserved ones."""
-    row = connection.execute(_SQL["connections"]).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["connections"]))
 
 
 def use(connection: Connection) -> Use:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
 import psycopg
 from psycopg import Connection
 
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("maintenance")
 #: How many days ahead partitions exist.
@@ -30,18 +29,6 @@ DAYS_PER_PARTITION: Final = {LEDGER: 1, EVENTS: 1, ADMITTED_REQUESTS: 7}
 SORTED: Final = ("registrations", "query_topics", "deliveries")
 #: The rows of one transaction, which may be long ones. Those of one user are fewer.
 SORTED_ROWS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionRule:
-    """Which rows are deleted when."""
-
-    #: Name of the query in ``postgres/sql/maintenance.sql``.
-    name: str
-    #: Seconds.
-    keep: float
-    #: The same for events that an export has yet to take.
-    keep_missing: float = 0.0
 
 
 def create_partitions(connection: Connection, today: date) -> None:
@@ -94,14 +81,11 @@ def _do(step: str, connection: Connection, table: str, day: date) -> bool:
             connection.execute("SET LOCAL statement_timeout = 0")
         else:
             wait_shortly_for_locks(connection)
-        values = {"table": table, "day": day, "step": step}
-        row = connection.execute(_SQL["create_partition"], values).fetchone()
-    return bool(row and row[0])
+        return bool(value(connection, _SQL["create_partition"], {"table": table, "day": day, "step": step}))
 
 
 def _exists(connection: Connection, name: str) -> bool:
-    row = connection.execute(_SQL["exists"], {"name": name}).fetchone()
-    return bool(row and row[0])
+    return bool(value(connection, _SQL["exists"], {"name": name}))
 
 
 def drop_partitions(connection: Connection, table: str, keep: float) -> int:
@@ -122,8 +106,7 @@ def drop_partitions(connection: Connection, table: str, keep: float) -> int:
     for day in _days(connection, table):
         with connection.transaction():
             wait_shortly_for_locks(connection)
-            row = connection.execute(_SQL["drop_partition"], {"table": table, "day": day, "keep": keep}).fetchone()
-        count += row is not None and row[0]
+            count += bool(value(connection, _SQL["drop_partition"], {"table": table, "day": day, "keep": keep}))
     return count
 
 
@@ -135,8 +118,7 @@ def _days(connection: Connection, table: str) -> list[str]:
 
 def export_is_known(connection: Connection) -> bool:
     """Return whether an export takes the events into a lake."""
-    row = connection.execute(_SQL["export_is_known"]).fetchone()
-    return bool(row and row[0])
+    return bool(value(connection, _SQL["export_is_known"]))
 
 
 def drop_events(connection: Connection, keep: float, keep_missing: float, most_bytes: int) -> Counter[str]:
@@ -153,21 +135,26 @@ def drop_events(connection: Connection, keep: float, keep_missing: float, most_b
     """
     outcomes: Counter[str] = Counter()
     for day in _days(connection, EVENTS):
-        row = connection.execute(_SQL["event_bytes"]).fetchone()
-        is_too_much = row is not None and row[0] > most_bytes
+        is_too_much = value(connection, _SQL["event_bytes"]) > most_bytes
         values = {"day": day, "keep": keep, "keep_missing": keep if is_too_much else keep_missing}
         with connection.transaction():
             wait_shortly_for_locks(connection)
-            row = connection.execute(_SQL["drop_events"], values).fetchone()
-        if row is not None and row[0] != "kept":
-            outcomes[row[0]] += 1
+            outcome = value(connection, _SQL["drop_events"], values)
+        if outcome != "kept":
+            outcomes[outcome] += 1
     return outcomes
 
 
-def delete(connection: Connection, rule: RetentionRule) -> int:
-    """Delete rows that a rule no longer keeps, at most `CHUNK_ROWS`; return how many."""
-    values = {"keep": rule.keep, "keep_missing": rule.keep_missing, "most": CHUNK_ROWS}
-    return connection.execute(_SQL[rule.name], values).rowcount
+def delete(connection: Connection, table: str, keep: float, keep_missing: float = 0.0) -> int:
+    """Delete rows that are past their time, at most `CHUNK_ROWS`; return how many.
+
+    Args:
+        table: that has them; the name of the query in ``postgres/sql/maintenance.sql``.
+        keep: seconds for which rows are kept.
+        keep_missing: the same for events that an export has yet to take.
+    """
+    values = {"keep": keep, "keep_missing": keep_missing, "most": CHUNK_ROWS}
+    return connection.execute(_SQL[table], values).rowcount
 
 
 def sort(connection: Connection, table: str, start: bytes) -> bytes | None:
@@ -184,8 +171,10 @@ def sort(connection: Connection, table: str, start: bytes) -> bytes | None:
     Returns:
         Where the next step begins, None behind the last row.
     """
-    row = connection.execute(_SQL["sort_rows"], {"table": table, "start": start, "most": SORTED_ROWS}).fetchone()
-    return row[0] if row else None
+    next_start: bytes | None = value(
+        connection, _SQL["sort_rows"], {"table": table, "start": start, "most": SORTED_ROWS}
+    )
+    return next_start
 
 
 def wait_shortly_for_locks(connection: Connection) -> None:

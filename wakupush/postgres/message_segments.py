@@ -35,7 +35,7 @@ def lock(connection: Connection, names: Collection[Name], *, waits: bool) -> set
 
 def stored(connection: Connection, names: Collection[Name]) -> dict[Name, tuple[frozenset[int], int]]:
     """Return which parts of messages are here, by their indexes, and how many bytes they are."""
-    rows = connection.execute(_SQL["kept"], _columns(names))
+    rows = connection.execute(_SQL["stored"], _columns(names))
     return {(signer, hash_): (frozenset(indexes), int(size)) for signer, hash_, indexes, size in rows}
 
 

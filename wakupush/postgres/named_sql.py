@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, LiteralString
 
+from psycopg import Connection
+from psycopg.abc import QueryNoTemplate
+
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
@@ -15,6 +18,12 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         rows: at least one, all with the same names.
     """
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def value(connection: Connection, query: QueryNoTemplate, values: Mapping[str, Any] | None = None) -> Any:
+    """Return the first column of the first row that a query returns; None without a row."""
+    row = connection.execute(query, values).fetchone()
+    return None if row is None else row[0]
 
 
 def load(subject: str) -> dict[str, LiteralString]:

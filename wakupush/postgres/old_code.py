@@ -8,7 +8,7 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 
 from wakupush.postgres.migrations import runner
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("old_code")
 
@@ -19,39 +19,23 @@ class OutdatedCodeError(Exception):
     """A newer release runs, or ran, on this database: it removed something that this code needs."""
 
 
-def refuse_outdated(connection: Connection) -> None:
-    """Refuse to work on a schema that lacks something that this code needs.
-
-    Args:
-        connection: in autocommit mode.
-
-    Raises:
-        OutdatedCodeError: a `post` migration was applied that this code does not know.
-    """
-    try:
-        row = connection.execute(_SQL["newest_post"]).fetchone()
-    except UndefinedTable:
-        return
-    newest = row[0] if row else None
-    if newest is not None and int(newest.split("_")[0]) > runner.newest():
-        raise OutdatedCodeError(
-            f"migration {newest} was applied, and this code knows those up to {runner.newest():04}: update wakupush"
-        )
-
-
 def end_if_outdated(connection: Connection, main: int | None = None) -> None:
-    """Ask the main process to end, as SIGTERM does, if this code may not run on the schema any more.
+    """Ask the main process to end, as SIGTERM does, if the schema lacks something that this code needs.
 
     Args:
         connection: new, in autocommit mode.
         main: id of the main process; this one unless given. The processes of a worker end with their parent.
 
     Raises:
-        OutdatedCodeError: this code may not run any more.
+        OutdatedCodeError: a `post` migration was applied that this code does not know.
     """
     try:
-        refuse_outdated(connection)
-    except OutdatedCodeError as error:
-        log.critical("outdated_code", reason=str(error))
+        newest = value(connection, _SQL["newest_post"])
+    except UndefinedTable:
+        return
+    if newest is not None and int(newest.split("_")[0]) > runner.newest():
+        known = f"{runner.newest():04}"
+        reason = f"migration {newest} was applied, and this code knows those up to {known}: update wakupush"
+        log.critical("outdated_code", reason=reason)
         os.kill(main or os.getpid(), signal.SIGTERM)
-        raise
+        raise OutdatedCodeError(reason)

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from psycopg import Connection, Cursor
+from psycopg import Connection, sql
 
 from wakupush.model.dead_letters import Position
 from wakupush.model.entries import Entry
 from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
 from wakupush.model.queues import QUEUES, Queue
 from wakupush.model.waku_message import WakuMessage
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("quarantine")
 #: Rows that are read or changed at once; each may hold a message of the largest size.
@@ -25,7 +25,8 @@ def every(connection: Connection, selection: QuarantineSelection, most: int) -> 
     last: Position | None = None
     while most > 0:
         limit = min(most, CHUNK_ROWS)
-        page = [QuarantinedMessage(*row) for row in _execute(connection, "page", selection, last, limit=limit)]
+        rows = connection.execute(*_compose("page", selection, last, limit=limit))
+        page = [QuarantinedMessage(*row) for row in rows]
         if page:
             yield page
         if len(page) < limit:
@@ -36,8 +37,7 @@ def every(connection: Connection, selection: QuarantineSelection, most: int) -> 
 
 def count(connection: Connection, selection: QuarantineSelection) -> int:
     """Return how many messages a selection has."""
-    row = _execute(connection, "count", selection).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, *_compose("count", selection)))
 
 
 def retry(
@@ -52,7 +52,7 @@ def retry(
             waits for the commit; if it never comes, the worker finds the message processed.
         after: only those behind this position.
     """
-    rows = _execute(connection, "retry", selection, after, limit=CHUNK_ROWS).fetchall()
+    rows = connection.execute(*_compose("retry", selection, after, limit=CHUNK_ROWS)).fetchall()
     return [
         (
             (quarantined_at, hash_),
@@ -71,7 +71,7 @@ def retry(
 
 def drop(connection: Connection, selection: QuarantineSelection, after: Position | None) -> list[Position]:
     """Delete messages, in chunks as `retry` does; in the ledger they stay processed."""
-    return sorted(_execute(connection, "drop", selection, after, limit=CHUNK_ROWS).fetchall())
+    return sorted(connection.execute(*_compose("drop", selection, after, limit=CHUNK_ROWS)).fetchall())
 
 
 def trim(connection: Connection, *, bytes: int) -> int:  # noqa: A002 - as the other tables that are trimmed
@@ -85,8 +85,10 @@ def find(connection: Connection, prefix: str) -> list[bytes]:
     return [hash_ for (hash_,) in connection.execute(_SQL["keys"], bounds)]
 
 
-def _execute(
-    connection: Connection, name: str, selection: QuarantineSelection, end: Position | None = None, **values: Any
-) -> Cursor[Any]:
+def _compose(
+    name: str, selection: QuarantineSelection, end: Position | None = None, **values: Any
+) -> tuple[sql.Composed, dict[str, Any]]:
+    """Return a query with the conditions of a selection, and its values."""
     time, key = end or (None, None)
-    return connection.execute(_SQL[name], asdict(selection) | {"end_time": time, "end_key": key} | values)
+    query = sql.SQL(_SQL[name]).format(conditions=sql.SQL(_SQL["conditions"]))
+    return query, asdict(selection) | {"end_time": time, "end_key": key} | values

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from psycopg import Connection
 
 from wakupush.postgres.maintenance import wait_shortly_for_locks
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 from wakupush.protocol.topics import query_topic, topic
 
 _SQL = load("query_topics")
@@ -67,8 +67,7 @@ def set_key(connection: Connection, candidate: QueryTopic, symmetric_key: bytes)
 
 def count_without_key(connection: Connection) -> int:
     """Return how many topics have no derived key yet."""
-    row = connection.execute(_SQL["count_without_key"]).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["count_without_key"]))
 
 
 def without_key(connection: Connection, after: bytes, *, prefixed: bool, most: int) -> list[bytes]:

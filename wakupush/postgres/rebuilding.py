@@ -7,7 +7,7 @@ from psycopg import Connection
 
 from wakupush.model.registrations import Change, Installation, Registration
 from wakupush.postgres import query_topics, registrations
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 from wakupush.protocol.at_rest import KEYED_COLUMNS, AtRest
 
 _SQL = load("rebuilding")
@@ -48,16 +48,15 @@ def merge(
         known_columns: columns of some of them by name, which replace those that are made from the change.
     """
     connection.execute(_SQL["stage"])
-    with connection.cursor() as cursor:
-        with cursor.copy(_SQL["copy"]) as copy:
-            for change in changes:
-                replacements = known_columns.get(change.installation) if known_columns else None
-                copy.write_row(row(change, at_rest, replacements=replacements))
-        row_count = cursor.execute(_SQL["merge"]).fetchone()
+    with connection.cursor() as cursor, cursor.copy(_SQL["copy"]) as copy:
+        for change in changes:
+            replacements = known_columns.get(change.installation) if known_columns else None
+            copy.write_row(row(change, at_rest, replacements=replacements))
+    count = int(value(connection, _SQL["merge"]))
     users = {change.installation.key_hash for change in changes if isinstance(change.registration, Registration)}
     if users:
         query_topics.add(connection, users)
-    return int(row_count[0]) if row_count else 0
+    return count
 
 
 def row(change: Change, at_rest: AtRest, *, replacements: Mapping[str, Any] | None = None) -> list[Any]:

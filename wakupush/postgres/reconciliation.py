@@ -6,7 +6,7 @@ from typing import Final
 
 from psycopg import Connection
 
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("reconciliation")
 #: Seconds after the last attempt of a message that is handled alone for which a worker, or its queue, still has it:
@@ -54,8 +54,8 @@ def find_missing(
 
 def watermark(connection: Connection, track: Track) -> int | None:
     """Return up to when the ledger has everything that the Store has, in nanoseconds since the epoch."""
-    row = connection.execute(_SQL["watermark"], _values(track)).fetchone()
-    return None if row is None else int(row[0])
+    at = value(connection, _SQL["watermark"], _values(track))
+    return None if at is None else int(at)
 
 
 def watermarks(connection: Connection, stores: Collection[str]) -> list[Watermark]:
@@ -69,8 +69,8 @@ def advance(connection: Connection, track: Track, walked_to: int, *, most: int) 
 
     All of them in nanoseconds since the epoch.
     """
-    row = connection.execute(_SQL["advance"], {**_values(track), "walked_to": walked_to, "most": most}).fetchone()
-    return walked_to if row is None else int(row[0])
+    at = value(connection, _SQL["advance"], {**_values(track), "walked_to": walked_to, "most": most})
+    return walked_to if at is None else int(at)
 
 
 def place(connection: Connection, track: Track, at: int) -> None:

@@ -16,7 +16,7 @@ from wakupush.model.registrations import (
     Stored,
     Unregistration,
 )
-from wakupush.postgres.named_sql import columns, load
+from wakupush.postgres.named_sql import columns, load, value
 from wakupush.protocol.at_rest import AtRest
 
 _SQL = load("registrations")
@@ -28,7 +28,7 @@ class OutdatedError(Exception):
 
 def stored(connection: Connection, installations: Collection[Installation]) -> dict[Installation, Stored]:
     """Return the stored versions of these installations, registered or not."""
-    rows = connection.execute(_SQL["stored"], _pairs(installations)).fetchall()
+    rows = connection.execute(_SQL["stored"], pairs(installations)).fetchall()
     return {
         Installation(key_hash, installation_hash): Stored(int(version), request_digest, registered, token_died)
         for key_hash, installation_hash, version, request_digest, registered, token_died in rows
@@ -84,8 +84,7 @@ def unregister_dead(connection: Connection, *, seconds: float, most: int) -> int
         connection: in a transaction of its own.
         seconds: since the token died.
     """
-    row = connection.execute(_SQL["unregister_dead"], {"seconds": seconds, "most": most}).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["unregister_dead"], {"seconds": seconds, "most": most}))
 
 
 def answer_sizes(connection: Connection, key_hashes: Collection[bytes]) -> AnswerSizes:
@@ -119,7 +118,7 @@ def count_by_server_key(connection: Connection) -> dict[bytes | None, int]:
 def lock(connection: Connection, installations: Collection[Installation]) -> None:
     """Lock devices whose tokens are to be judged, always in the same order, and before their deliveries."""
     if installations:
-        connection.execute(_SQL["lock"], _pairs(installations))
+        connection.execute(_SQL["lock"], pairs(installations))
 
 
 def token_died(connection: Connection, dead: Collection[tuple[Installation, int]]) -> set[Installation]:
@@ -155,7 +154,8 @@ def prove(connection: Connection, proven: Collection[tuple[Installation, int]]) 
         connection.execute(_SQL["prove"], columns(rows))
 
 
-def _pairs(installations: Iterable[Installation]) -> dict[str, Any]:
+def pairs(installations: Iterable[Installation]) -> dict[str, Any]:
+    """Return installations as statements take them: a list for each of the two parts of their names."""
     return {
         "key_hashes": [installation.key_hash for installation in installations],
         "installation_hashes": [installation.installation_hash for installation in installations],

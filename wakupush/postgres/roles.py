@@ -12,7 +12,7 @@ from psycopg import Connection, errors, sql
 
 from wakupush.model.roles import STATEMENT_SECONDS, WITHOUT_TIMEOUTS, Role
 from wakupush.postgres.maintenance import wait_shortly_for_locks
-from wakupush.postgres.named_sql import load
+from wakupush.postgres.named_sql import load, value
 
 _SQL = load("roles")
 _PRIVILEGE = re.compile(r"([A-Z]+)(?: \(([\w, ]+)\))?")
@@ -75,8 +75,7 @@ def apply(connection: Connection, *, exact: bool) -> None:
         connection: of the owner of the tables, in autocommit mode.
         exact: whether to revoke what no file grants. False while old code may run, which needs its rights.
     """
-    row = connection.execute(_SQL["may_create"]).fetchone()
-    if row is not None and row[0]:
+    if value(connection, _SQL["may_create"]):
         for role in find_missing(connection):
             # The migration of another database of the cluster may have made it since.
             with suppress(errors.DuplicateObject, errors.UniqueViolation):
@@ -122,10 +121,10 @@ def set_timeouts(connection: Connection, seconds: float) -> list[str]:
     values = {"roles": [role for role in Role if role not in WITHOUT_TIMEOUTS]}
     for name, role, database, stored in connection.execute(_SQL["timeouts"], values).fetchall():
         milliseconds = 1000 * STATEMENT_SECONDS.get(Role(role), seconds)
-        for parameter, value in (("statement_timeout", milliseconds), ("lock_timeout", milliseconds / 2)):
-            if f"{parameter}={value:.0f}" in stored:
+        for parameter, limit in (("statement_timeout", milliseconds), ("lock_timeout", milliseconds / 2)):
+            if f"{parameter}={limit:.0f}" in stored:
                 continue
-            statement = f"ALTER ROLE {name} IN DATABASE {database} SET {parameter} = {value:.0f}"
+            statement = f"ALTER ROLE {name} IN DATABASE {database} SET {parameter} = {limit:.0f}"
             try:
                 connection.execute(statement)
             except errors.InsufficientPrivilege:
@@ -154,8 +153,7 @@ def _parse(statement: str, role: Role) -> Iterator[Right]:
 
 def _grants(connection: Connection, role: Role) -> list[Grant]:
     """Return the statements of a role, with that on the schema, whose name the files do not know."""
-    row = connection.execute("SELECT format('SCHEMA %I', current_schema())").fetchone()
-    schema = row[0] if row else ""
+    schema = value(connection, "SELECT format('SCHEMA %I', current_schema())")
     return [Grant(f"GRANT USAGE ON {schema} TO {role}", frozenset({Right(schema, "USAGE")})), *grants(role)]
 
 

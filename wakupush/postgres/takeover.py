@@ -7,7 +7,8 @@ from psycopg import Connection
 
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Installation, RegistrationRow
-from wakupush.postgres.named_sql import load
+from wakupush.postgres import registrations
+from wakupush.postgres.named_sql import load, value
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES
 
 _SQL = load("takeover")
@@ -17,11 +18,7 @@ _PAGE: Final = 200
 
 def stored_rows(connection: Connection, installations: Collection[Installation]) -> dict[Installation, RegistrationRow]:
     """Return those rows of these installations that exist."""
-    values = {
-        "key_hashes": [installation.key_hash for installation in installations],
-        "installation_hashes": [installation.installation_hash for installation in installations],
-    }
-    rows = map(_registration_row, connection.execute(_SQL["held"], values))
+    rows = map(_registration_row, connection.execute(_SQL["rows_of"], registrations.pairs(installations)))
     return {row.installation: row for row in rows}
 
 
@@ -53,8 +50,7 @@ def requests(connection: Connection) -> Iterator[list[bytes]]:
 def known_requests(connection: Connection, message_ids: Collection[bytes]) -> int:
     """Return how many of these application message ids (their first 16 bytes count) are remembered."""
     ids = list({message_id[:REQUEST_ID_BYTES] for message_id in message_ids})
-    row = connection.execute(_SQL["known_requests"], {"message_ids": ids}).fetchone()
-    return int(row[0]) if row else 0
+    return int(value(connection, _SQL["known_requests"], {"message_ids": ids}))
 
 
 def _registration_row(row: tuple[Any, ...]) -> RegistrationRow:

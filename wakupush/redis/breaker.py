@@ -1,6 +1,8 @@
 """The circuit breakers in Redis, shared by all workers. If Redis fails, their state is unknown; that is counted."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final, cast
 
 import structlog
@@ -63,6 +65,27 @@ return 0
 """
 
 
+class BreakerState(IntEnum):
+    """What a breaker lets through; the numbers are those of its metric."""
+
+    CLOSED = 0
+    PROBING = 1
+    OPEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerView:
+    """A breaker as it was read."""
+
+    state: BreakerState = BreakerState.CLOSED
+    #: In a row, while it is closed.
+    faults: int = 0
+    #: Under way, while it is probing.
+    probes: int = 0
+    #: Whether a process had no slot for a post in the last seconds.
+    full: bool = False
+
+
 class BreakerStore:
     """The keys of all apps and platforms; each change is one script."""
 
@@ -70,16 +93,17 @@ class BreakerStore:
         self._redis = redis
         self._fault, self._works, self._probe, self._over = map(redis.register_script, (_FAULT, _WORKS, _PROBE, _OVER))
 
-    def read(self, app_platform: AppPlatform) -> tuple[bool, bool, int, int, bool] | None:
-        """Return whether it is tripped and open, the probes under way, the faults in a row, and if slots are full."""
+    def read(self, app_platform: AppPlatform) -> BreakerView | None:
+        """Return the breaker as it is; None if Redis does not answer."""
         try:
-            tripped_at, is_open, probes, faults, full = cast(
-                "list[bytes | None]", self._redis.mget(_keys(app_platform))
-            )
+            tripped, is_open, probes, faults, full = cast("list[bytes | None]", self._redis.mget(_keys(app_platform)))
         except RedisError as error:
             _note_failure(error)
             return None
-        return tripped_at is not None, is_open is not None, int(probes or 0), int(faults or 0), full is not None
+        state = BreakerState.CLOSED
+        if tripped is not None:
+            state = BreakerState.PROBING if is_open is None else BreakerState.OPEN
+        return BreakerView(state, int(faults or 0), int(probes or 0), full is not None)
 
     def fault(self, app_platform: AppPlatform, most: int, *, pause: float, memory: float, probe: bool) -> int | None:
         """Count a fault; return 1 if it opened the breaker, 2 if the breaker is open again.

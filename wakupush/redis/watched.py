@@ -118,10 +118,9 @@ def begin_filling(redis: Redis) -> bytes:
 
 
 def mark_complete(redis: Redis, mark: bytes) -> None:
-    """Mark the topics as complete, unless Redis was restarted or wiped since `begin_filling` returned this mark.
+    """Write the mark of a filling that has ended.
 
-    Args:
-        mark: of this filling.
+    The topics then count as complete, unless Redis was restarted or wiped since `begin_filling` returned this mark.
     """
     redis.set(MARKER, mark)
 

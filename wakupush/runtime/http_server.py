@@ -76,7 +76,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
         host: the IPv4 address to listen on; empty for all.
 
     Raises:
-        SettingsError: the port cannot be listened on.
+        SettingsError: the port cannot be listened on, or not at this address.
     """
 
     allow_reuse_address = True
@@ -90,7 +90,8 @@ class HttpServer(ThreadingMixIn, TCPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise SettingsError(f"{setting}: port {port} cannot be listened on: {error.strerror}") from None
+            address = " at the address of WAKUPUSH_HTTP_HOST" if host else ""
+            raise SettingsError(f"{setting}: port {port} cannot be listened on{address}: {error.strerror}") from None
 
     @property
     def port(self) -> int:

@@ -33,11 +33,17 @@ def write_text(path: Path, text: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise KeyFileError(f"{path} exists already; replacing the key would lose every registration") from None
+        raise KeyFileError(
+            f"{path} exists already; replacing it would lose the key, and all that was registered with it"
+        ) from None
     except OSError as error:
         raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)
+    except OSError as error:
+        path.unlink()
+        raise KeyFileError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def is_open(path: Path) -> bool:

@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from wakupush.runtime.http_server import Answer, HttpServer, Request
+from wakupush.runtime.settings import Settings
 
 #: Names of the checks, and whether each holds.
 Checks = dict[str, bool]
@@ -50,18 +51,21 @@ class Probes:
                 return Answer(HTTPStatus.NOT_FOUND, body=f"{', '.join(PATHS)}\n".encode())
 
 
-def serve(port: int, probes: Probes, host: str) -> int:
-    """Serve in a thread that ends with the process, and return the port.
+def serve(settings: Settings, default_port: int, probes: Probes) -> int | None:
+    """Serve in a thread that ends with the process, and return the port; None if the process is to have none.
 
     Args:
-        port: 0 picks a free one.
+        settings: the port and the address to listen on.
+        default_port: of the process; -1 for none.
         probes: answers the requests.
-        host: the IPv4 address to listen on; empty for all.
 
     Raises:
         SettingsError: the port cannot be listened on.
     """
-    server = HttpServer(port, "WAKUPUSH_HTTP_PORT", probes.answer, host)
+    port = settings.port_or(default_port)
+    if port < 0:
+        return None
+    server = HttpServer(port, "WAKUPUSH_HTTP_PORT", probes.answer, settings.http_host)
     server.start()
     return server.port
 

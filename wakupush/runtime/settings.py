@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, LiteralString, Self
 
 from pydantic import (
     AfterValidator,
@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from wakupush.runtime.durations import parse_duration
+from wakupush.runtime.durations import MOST_DAYS, parse_duration
 from wakupush.runtime.profiles import BUILT_IN, ProfileName, ProfileTable, keys_of
 from wakupush.runtime.urls import is_http, is_multiaddress, node_name, peer_name
 from wakupush.runtime.usage import UsageError
@@ -79,7 +79,9 @@ class _Duration:
 
 
 _FROM_DURATION = _Duration()
-Seconds = Annotated[float, Field(gt=0), _FROM_DURATION]
+#: As far as all times in our code can go back.
+_MOST_SECONDS = MOST_DAYS * 86_400
+Seconds = Annotated[float, Field(gt=0, le=_MOST_SECONDS), _FROM_DURATION]
 Count = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 #: That of `wakupush.model.waku_message.PUBSUB_TOPIC`, which is above this package.
@@ -107,48 +109,45 @@ def _split(value: object) -> object:
     return _parse(value)
 
 
-def _http_url(url: str) -> str:
-    if not is_http(url):
-        raise PydanticCustomError("url", "a URL is expected that begins with http:// or https://")
-    return url
+def _checked(check: Callable[[Any], object], kind: LiteralString, text: LiteralString) -> AfterValidator:
+    """Return a validator that refuses a value which does not pass a check; the text says what is expected."""
+
+    def validate(value: object) -> object:
+        if not check(value):
+            raise PydanticCustomError(kind, text)
+        return value
+
+    return AfterValidator(validate)
 
 
-def _pubsub_topic(topic: str) -> str:
-    if not _PUBSUB_TOPIC.fullmatch(topic):
-        raise PydanticCustomError("shard", "shards are expected such as /waku/2/rs/16/32")
-    return topic
+def _is_sentinel(address: str) -> bool:
+    return re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@;]+):\d{1,5}", address) is not None
 
 
-def _multiaddress(address: str) -> str:
-    if not is_multiaddress(address):
-        raise PydanticCustomError(
-            "multiaddress", "multiaddresses are expected such as /dns4/store.example.org/tcp/30303/p2p/16Uiu2HAm…"
-        )
-    return address
-
-
-def _sentinel(address: str) -> str:
-    if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@;]+):\d{1,5}", address):
-        raise PydanticCustomError("sentinel", "addresses are expected such as sentinel-0:26379")
-    return address
-
-
-def _feedback_secret(secret: SecretStr) -> SecretStr:
+def _is_feedback_secret(secret: SecretStr) -> bool:
     # gorush drops a header with a second colon, and trims spaces.
-    if not re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()):
-        raise PydanticCustomError("secret", "16 or more visible ASCII characters are expected, none a colon")
-    return secret
+    return re.fullmatch("[!-9;-~]{16,}", secret.get_secret_value()) is not None
 
 
-SentinelAddress = Annotated[str, AfterValidator(_sentinel)]
-HttpUrl = Annotated[str, AfterValidator(_http_url)]
+SentinelAddress = Annotated[str, _checked(_is_sentinel, "sentinel", "addresses are expected such as sentinel-0:26379")]
+HttpUrl = Annotated[str, _checked(is_http, "url", "a URL is expected that begins with http:// or https://")]
 HttpUrls = Annotated[tuple[HttpUrl, ...], Field(min_length=1), NoDecode, BeforeValidator(_split)]
-FeedbackSecret = Annotated[SecretStr, AfterValidator(_feedback_secret)]
+FeedbackSecret = Annotated[
+    SecretStr,
+    _checked(_is_feedback_secret, "secret", "16 or more visible ASCII characters are expected, none a colon"),
+]
 #: A bundle id, in full: patterns would let strangers choose the app.
 Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,255}$")]
 AppName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=40)]
-Multiaddress = Annotated[str, AfterValidator(_multiaddress)]
-PubsubTopic = Annotated[str, AfterValidator(_pubsub_topic)]
+Multiaddress = Annotated[
+    str,
+    _checked(
+        is_multiaddress,
+        "multiaddress",
+        "multiaddresses are expected such as /dns4/store.example.org/tcp/30303/p2p/16Uiu2HAm…",
+    ),
+]
+PubsubTopic = Annotated[str, _checked(_PUBSUB_TOPIC.fullmatch, "shard", "shards are expected such as /waku/2/rs/16/32")]
 
 
 class Group(BaseModel):
@@ -315,15 +314,15 @@ class CanarySettings(Group):
 class IngestSettings(Group):
     """`wakupush ingest live`, and how `ingest reconcile` enqueues."""
 
-    poll_interval: Seconds = 0.05
-    """Seconds between polls of a shard; messages of one poll share a task. After a poll that filled a task, the next
-    follows at once."""
+    poll_interval: Annotated[float, Field(gt=0, le=2), _FROM_DURATION] = 0.05
+    """Seconds between polls of a shard, at most 2: a node without a read for 5 s counts as unreachable. Messages of one
+    poll share a task. After a poll that filled a task, the next follows at once."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Most messages in one task; four times as many if one read of the node brings more than that."""
     queue_bytes: Count | None = None
     """Bytes of a queue in Redis at which ingest leaves all new messages to `ingest reconcile`; from half as many on, it
     leaves some. Default: a quarter of Redis' `maxmemory`, or 160 MiB if it has none."""
-    claim_ttl: Annotated[int, Field(ge=1), _FROM_DURATION] = 120
+    claim_ttl: Annotated[int, Field(ge=1, le=_MOST_SECONDS), _FROM_DURATION] = 120
     """Seconds for which nobody enqueues a claimed message again."""
     topic_messages_per_minute: Annotated[int, Field(ge=2)] = 1000
     """Most messages a minute that ingest takes from a query topic on which our keys open only few; chance decides
@@ -467,7 +466,7 @@ class RetentionSettings(Group):
 
     ledger: Seconds = 2 * 86_400.0
     """Retention of hashes of processed messages, in seconds."""
-    admitted_requests: Annotated[float, Field(ge=86_400), _FROM_DURATION] = 30 * 86_400.0
+    admitted_requests: Annotated[float, Field(ge=86_400, le=_MOST_SECONDS), _FROM_DURATION] = 30 * 86_400.0
     """The same for ids of admitted push requests, in whole weeks. A request recorded longer ago can push once more,
     within the limits of its device."""
     deliveries: Seconds = 86_400.0
@@ -485,7 +484,7 @@ class RetentionSettings(Group):
     than the others: a tenth of the disk of Postgres."""
     lake: Seconds = 400 * 86_400.0
     """The same for the event lake and the reports made of it, in whole days."""
-    registrations: Annotated[float, Field(ge=90 * 86_400.0), _FROM_DURATION] | None = None
+    registrations: Annotated[float, Field(ge=90 * 86_400.0, le=_MOST_SECONDS), _FROM_DURATION] | None = None
     """The same for registrations, from the death of their device token on; at least 90 days. Default: for ever."""
 
 
@@ -523,11 +522,6 @@ class PipelineSettings(Group):
     """Approximate number of events in one commit of an export."""
     shuffle_partitions: Count = 8
     """Number of Spark's shuffle partitions; four for each core of a large cluster."""
-
-    @property
-    def warehouse_is_remote(self) -> bool:
-        """Whether the tables lie in an object store."""
-        return is_remote(self.warehouse)
 
     # Without these two, s3a://bucket would be a folder of that name.
     @field_validator("warehouse", "reports")

@@ -2,16 +2,11 @@
 
 import signal
 from threading import Event
-from types import FrameType
 
 
 def stop_on_signals() -> Event:
     """Return an event that SIGTERM and SIGINT set."""
     stop = Event()
-
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handler)
+        signal.signal(number, lambda *_: stop.set())
     return stop

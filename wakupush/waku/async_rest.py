@@ -6,10 +6,13 @@ aiohttp: a request costs 0.4 times the CPU time of httpx2's asynchronous client,
 from __future__ import annotations
 
 import json
-from typing import Self
+from typing import Final, Self
 
 from wakupush.waku.errors import AnswerLost, NodeUnreachable, NodeUnreadable
 from wakupush.waku.rest import ANSWER_LIMIT
+
+#: Requests to a node at the same time at most.
+MOST_REQUESTS: Final = 8
 
 # aiohttp takes a quarter of the time in which the SDK is imported: it is not, before there is a connection.
 # ruff: noqa: PLC0415
@@ -21,15 +24,14 @@ class AsyncRest:
     Args:
         url: of the REST API. Proxies of the environment are not used.
         timeout: seconds for one request.
-        connections: requests at the same time at most.
     """
 
-    def __init__(self, url: str, *, timeout: float = 10.0, connections: int = 8) -> None:
+    def __init__(self, url: str, *, timeout: float = 10.0) -> None:
         import aiohttp
 
         self._url = url.rstrip("/")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections),
+            connector=aiohttp.TCPConnector(limit=MOST_REQUESTS),
             timeout=aiohttp.ClientTimeout(total=timeout),
             raise_for_status=False,
         )

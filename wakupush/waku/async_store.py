@@ -1,4 +1,4 @@
-"""The Store of a node out of an event loop: its newest messages.
+"""The Store of a node out of an event loop: all that a query finds.
 
 Source: docs/reference/contracts/waku-rest.md, sections 5 to 7. The remarks of `wakupush.waku.store` apply here too.
 """

@@ -14,7 +14,7 @@ import pycurl
 
 from wakupush.runtime.connections.curl import CurlHandles, curl_handle, set_content
 from wakupush.waku.errors import AnswerTooLarge, NodeUnreachable, NodeUnreadable
-from wakupush.waku.rest import ANSWER_LIMIT, check
+from wakupush.waku.rest import ANSWER_LIMIT
 
 #: Bytes of an answer above which a process reads and parses only one at a time.
 LARGE_ANSWER = 4 * 1024 * 1024
@@ -49,16 +49,6 @@ class NodeClient:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _call(self, path: str, value: object = None, parameters: Mapping[str, str] | None = None) -> bytes:
-        """Return the body of a successful answer; see `_answer`.
-
-        Raises:
-            NodeError: the node failed; its subclasses say how.
-        """
-        status, body = self._send(path, value, parameters)
-        check(status, body)
-        return body
 
     def _send(self, path: str, value: object = None, parameters: Mapping[str, str] | None = None) -> tuple[int, bytes]:
         """Return the status and the body of an answer; see `_answer`."""

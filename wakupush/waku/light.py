@@ -51,7 +51,7 @@ class LightNode:
         Raises:
             NodeUnreachable: try again: too many requests, no service node, or it does not serve the shard.
         """
-        await self._filter("POST", _SUBSCRIPTIONS, pubsub_topic, content_topics)
+        await self._filter("POST", pubsub_topic, content_topics)
 
     async def unsubscribe(self, pubsub_topic: str, content_topics: Iterable[str]) -> None:
         """Take a subscription back.
@@ -59,7 +59,7 @@ class LightNode:
         Raises:
             NodeUnreachable: try again, or let it expire.
         """
-        await self._filter("DELETE", _SUBSCRIPTIONS, pubsub_topic, content_topics)
+        await self._filter("DELETE", pubsub_topic, content_topics)
 
     async def ping(self) -> None:
         """Keep the subscriptions alive; nwaku forgets them after five minutes.
@@ -91,7 +91,10 @@ class LightNode:
             # nwaku has no such path. go-waku has it, and names the topic that is not subscribed.
             status, body = await self._read(quote(content_topic, safe=""))
             self._by_content_topic = status != HTTPStatus.NOT_FOUND
-        return _messages(status, body)
+        if status in {HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST}:
+            raise NotSubscribed(printable(body.decode("utf-8", "replace")))
+        check(status, body)
+        return decode_messages(body)[0]
 
     async def publish(self, pubsub_topic: str, message: WakuMessage) -> None:
         """Have a message pushed into the network; success, too, if the service node says that it knows the message.
@@ -122,10 +125,10 @@ class LightNode:
     async def _read(self, path: str) -> tuple[int, bytes]:
         return await self._rest.send("GET", f"/filter/v2/messages/{path}")
 
-    async def _filter(self, method: str, path: str, pubsub_topic: str, content_topics: Iterable[str]) -> None:
+    async def _filter(self, method: str, pubsub_topic: str, content_topics: Iterable[str]) -> None:
         value = {"requestId": str(uuid.uuid4()), "contentFilters": list(content_topics), "pubsubTopic": pubsub_topic}
         try:
-            status, body = await self._rest.send(method, path, value)
+            status, body = await self._rest.send(method, _SUBSCRIPTIONS, value)
         except NodeUnreachable as error:
             if isinstance(error.__cause__, TimeoutError):
                 raise NodeUnreachable(f"{error}: {_HANGS}") from error
@@ -133,13 +136,6 @@ class LightNode:
         if status != HTTPStatus.OK or _description(body) != _OK:
             # For any status: both nodes sometimes refuse a message that they accept a second later.
             raise NodeUnreachable(f"{status}: {_description(body)}")
-
-
-def _messages(status: int, body: bytes) -> tuple[WakuMessage, ...]:
-    if status in {HTTPStatus.NOT_FOUND, HTTPStatus.BAD_REQUEST}:
-        raise NotSubscribed(printable(body.decode("utf-8", "replace")))
-    check(status, body)
-    return decode_messages(body)[0]
 
 
 def _description(body: bytes) -> str:

@@ -10,18 +10,10 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from tenacity import (
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_before_delay,
-    wait_random_exponential,
-)
-
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.client import NodeClient
 from wakupush.waku.codec import PAYLOAD_LIMIT, decode_messages, encode_message, parse
-from wakupush.waku.errors import NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.errors import NodeUnreadable, NotSubscribed
 from wakupush.waku.rest import check, check_published, messages_path, printable
 
 #: go-waku has no health route without RLN; a node that starts up has no routes yet.
@@ -35,15 +27,6 @@ class RelayRead:
     messages: tuple[WakuMessage, ...]
     #: Messages that could not be read.
     malformed: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeInfo:
-    """How a node can be reached by its peers."""
-
-    enr_uri: str
-    #: Multiaddresses with the peer id.
-    listen_addresses: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +82,7 @@ class WakuNode(NodeClient):
             if not new_topics:
                 return
             try:
-                self._call("/relay/v1/subscriptions", new_topics)
+                check(*self._send("/relay/v1/subscriptions", new_topics))
             finally:
                 self._subscriptions.update(dict.fromkeys(new_topics, object()))
 
@@ -143,15 +126,17 @@ class WakuNode(NodeClient):
         status, body = self._send(messages_path(pubsub_topic), encode_message(message))
         check_published(status, body)
 
-    def info(self) -> NodeInfo:
-        """Return how the node can be reached. Its answer does not prove that the relay works.
+    def check_alive(self) -> None:
+        """Check that a node answers; that does not prove that its relay works.
 
         Raises:
             NodeError: the node failed; its subclasses say how.
         """
-        match parse(self._call("/debug/v1/info")):
-            case {"enrUri": str(enr_uri), "listenAddresses": [*addresses]}:
-                return NodeInfo(enr_uri, tuple(address for address in addresses if isinstance(address, str)))
+        status, body = self._send("/debug/v1/info")
+        check(status, body)
+        match parse(body):
+            case {"enrUri": str(), "listenAddresses": [*_]}:
+                return
         raise NodeUnreadable("the answer is not a node's info")
 
     def health(self) -> NodeHealth:
@@ -164,7 +149,7 @@ class WakuNode(NodeClient):
         """
         status, body = self._send("/health")
         if status in _NO_HEALTH:
-            self.info()
+            self.check_alive()
             return NodeHealth(ready=True, state="ALIVE")
         check(status, body)
         match parse(body):
@@ -214,34 +199,3 @@ _PEERS: Final[dict[str, Callable[[Any, Iterable[str]], dict[str, int]]]] = {
     "/admin/v1/peers/relay": _count_nwaku,
     "/admin/v1/peers": _count_go_waku,
 }
-
-
-def publish_with_retry(
-    node: WakuNode,
-    pubsub_topic: str,
-    message: WakuMessage,
-    *,
-    attempts: int = 3,
-    max_delay: float = 5.0,
-    first_wait: float = 0.2,
-    max_wait: float = 2.0,
-) -> None:
-    """Publish a message, and again while the node is unreachable. Sleeps in between.
-
-    Args:
-        pubsub_topic: its shard.
-        max_delay: seconds after the first attempt began within which the last one begins.
-        first_wait: largest wait in seconds before the second attempt; it doubles with each further one.
-        max_wait: largest wait in seconds.
-
-    Raises:
-        NodeUnreachable: the last attempt failed as well.
-        NodeRefused: this message will never be taken; it is not tried again.
-    """
-    retrying = Retrying(
-        retry=retry_if_exception_type(NodeUnreachable),
-        wait=wait_random_exponential(multiplier=first_wait, max=max_wait),
-        stop=stop_after_attempt(attempts) | stop_before_delay(max_delay),
-        reraise=True,
-    )
-    retrying(node.publish, pubsub_topic, message)

@@ -39,8 +39,6 @@ REST_SECONDS: Final = 5.0
 ANSWER_LIMIT: Final = 64 * 1024
 #: How often to try a message that no node takes. The usual reason is that a node closed an idle connection.
 _TRIES: Final = 2
-#: Seconds after which `Publisher.publish` has given a message up.
-MOST_PUBLISH_SECONDS: Final = _TRIES * PUBLISH_SECONDS + MOST_WAIT
 #: Seconds between two checks for requests that have timed out.
 _LOOK_SECONDS: Final = 1.0
 #: Seconds in which more answers may come after one, to be read together: each look at all requests has its price.

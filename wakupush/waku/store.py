@@ -10,6 +10,7 @@ Two nodes are better than one.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from wakupush.waku.client import NodeClient
@@ -72,8 +73,9 @@ class Store(NodeClient):
     def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
         """Yield the pages that a query finds, the oldest messages first.
 
-        A message can come twice. Messages that the Store gets during the walk may or may not be found. Messages outside
-        the query count as malformed.
+        Of more than `MOST_CONTENT_TOPICS` content topics each such part is walked by itself. A message can come twice.
+        Messages that the Store gets during the walk may or may not be found. Messages outside the query count as
+        malformed.
 
         Args:
             query: with a fixed end, ascending.
@@ -82,20 +84,20 @@ class Store(NodeClient):
         Raises:
             NodeError: the Store failed; its subclasses say how. Begin again from the start: a cursor is of no use then.
         """
-        if len(query.content_topics) > MOST_CONTENT_TOPICS:
-            raise ValueError(f"a query has {MOST_CONTENT_TOPICS} content topics at most")
+        topics = query.content_topics
         try:
-            if self._is_v1(query):
-                yield from self._walk_v1(query)
-            else:
-                yield from self._walk_v3(query, with_messages=with_messages)
+            for start in range(0, max(1, len(topics)), MOST_CONTENT_TOPICS):
+                part = replace(query, content_topics=topics[start : start + MOST_CONTENT_TOPICS])
+                if self._is_v1(part):
+                    yield from self._walk_v1(part)
+                else:
+                    yield from self._walk_v3(part, with_messages=with_messages)
         except NodeError:
-            # It may be another node when it is back.
-            self._speaks_v1 = self._is_go_waku = None
+            self._forget_kind()
             raise
 
-    def fetch(self, query: Query, hashes: Sequence[bytes]) -> Page:
-        """Return the messages with these hashes (32 bytes each), that the node still has.
+    def fetch(self, query: Query, hashes: Sequence[bytes]) -> Iterator[Page]:
+        """Yield the messages with these hashes (32 bytes each), that the node still has, in pages.
 
         For hashes that a walk found without their messages. Messages that its query did not ask for count as
         malformed.
@@ -103,19 +105,12 @@ class Store(NodeClient):
         Raises:
             NodeError: the Store failed; its subclasses say how.
         """
-        pages = [
-            self._ask(
-                V3,
-                hash_parameters(hashes[start : start + DATA_PAGE_SIZE], for_go_waku=bool(self._is_go_waku)),
-                decode_v3,
-                query,
-            )[0]
-            for start in range(0, len(hashes), DATA_PAGE_SIZE)
-        ]
-        return Page(
-            tuple(entry for page in pages for entry in page.messages if entry.message is not None),
-            sum(page.malformed for page in pages),
-        )
+        try:
+            for start in range(0, len(hashes), DATA_PAGE_SIZE):
+                yield from self._fetch(query, hashes[start : start + DATA_PAGE_SIZE])
+        except NodeError:
+            self._forget_kind()
+            raise
 
     def oldest(self, pubsub_topic: str) -> int | None:
         """Return the least time of a message that the node has of a shard, in nanoseconds since the epoch.
@@ -131,6 +126,10 @@ class Store(NodeClient):
             if any(times):
                 return min(filter(None, times))
         return None
+
+    def _forget_kind(self) -> None:
+        """Learn anew after a failure which kind of node it is: it may be another one when it is back."""
+        self._speaks_v1 = self._is_go_waku = None
 
     def _is_v1(self, query: Query) -> bool:
         if self._peer:
@@ -196,6 +195,19 @@ class Store(NodeClient):
                 break
             been.add(key)
         raise EndlessPages("the pages do not end")
+
+    def _fetch(self, query: Query, hashes: Sequence[bytes]) -> Iterator[Page]:
+        """Yield one page with these messages, or one for each of them if all together are too large for an answer."""
+        parameters = hash_parameters(hashes, for_go_waku=bool(self._is_go_waku))
+        try:
+            page, _ = self._ask(V3, parameters, decode_v3, query)
+        except AnswerTooLarge:
+            if len(hashes) == 1:
+                raise
+            for hash_ in hashes:
+                yield from self._fetch(query, [hash_])
+            return
+        yield Page(tuple(entry for entry in page.messages if entry.message is not None), page.malformed)
 
     @while_busy
     def _ask(

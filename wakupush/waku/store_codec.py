@@ -50,7 +50,7 @@ class Query:
 
     #: The shard.
     pubsub_topic: str
-    #: At most 10; none means the whole shard.
+    #: None means the whole shard. Nodes take `MOST_CONTENT_TOPICS` at most; `Store.walk` asks for more in parts.
     content_topics: tuple[str, ...] = ()
     #: Nanoseconds since the epoch by the senders' clocks, both inclusive and above 0.
     start: int

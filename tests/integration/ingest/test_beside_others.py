@@ -23,6 +23,7 @@ from wakupush.redis.presence import Presence
 from wakupush.redis.sending import send_entries
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import RedisSettings
+from wakupush.waku.errors import NodeUnreachable
 
 
 def test_queries_are_found_in_the_whole_shard(bench, opened):
@@ -228,6 +229,22 @@ def test_down_store_does_not_delay_the_other(bench):
     for thread in threads:
         thread.join()
     found.close()
+
+
+def test_pauses_grow_beside_a_shard_that_works(opened):
+    _, own, _ = opened
+
+    def fail():
+        raise NodeUnreachable("down")
+
+    pauses = []
+    for _ in range(6):
+        own.walker.attempt(SHARD, fail)
+        own.walker.attempt("/waku/2/rs/16/64", lambda: True)
+        pauses.append(own.walker.pause_after_failure())
+    assert pauses == [2, 4, 8, 16, 30, 30]
+    own.walker.attempt(SHARD, lambda: True)
+    assert own.walker.pause_after_failure() == 1
 
 
 def test_walks_pause_while_the_queue_rest_is_behind(bench):

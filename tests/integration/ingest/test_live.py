@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 from kombu.exceptions import OperationalError
@@ -121,6 +122,15 @@ def test_too_short_messages_are_dropped(enqueuer, redis, topic, least):
     assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), taken]) == EnqueueResult(sent=1)
     assert [one for tasks in queued(redis).values() for task in tasks for one in task] == [taken]
     assert count() == before + 2
+
+
+def test_a_look_of_reconcile_counts_no_short_message(enqueuer):
+    """It meets them again and again."""
+    count = metrics.MESSAGES_SHORT._value.get
+    before = count()
+    for _ in range(3):
+        assert enqueuer.ours([entry(size=1)]) == []
+    assert count() == before
 
 
 def test_each_kind_becomes_one_task(enqueuer, redis):
@@ -310,6 +320,21 @@ def test_an_answer_that_cannot_be_read_is_a_gap(enqueuer):
     assert [log["event"] for log in logs if log["log_level"] == "error"] == ["gap_begins", "gap_ends"]
 
 
+def test_strangers_do_not_fill_the_log(enqueuer):
+    """Each read has a malformed message, and one that is none."""
+
+    class Node:
+        def read(self, _):
+            return RelayRead((entry().message,), 1)
+
+    poller = Poller("node", Node(), enqueuer, SHARD, 0.05, None, Cache(1000))
+    with capture_logs() as logs:
+        for _ in range(30):
+            poller._turn()
+    warnings = [log for log in logs if log["event"] == "messages_malformed"]
+    assert [(log["messages"], log["reads"]) for log in warnings] == [(1, 1), (1, 5), (1, 25)]
+
+
 @dataclass
 class Relay:
     """A node that has so many messages for us at each read, or fails."""
@@ -408,3 +433,24 @@ def test_a_claim_is_released_if_sending_fails(enqueuer, monkeypatch):
     assert enqueuer.enqueue([message]) == EnqueueResult(dropped=1)  # Redis is left alone
     enqueuer._left_alone = 0.0
     assert enqueuer.enqueue([message]) == EnqueueResult(sent=1)
+
+
+def test_claims_are_given_back_once_by_several_threads(enqueuer, monkeypatch):
+    """One gives claims back while another notes those of messages that it could not send."""
+    first, second, released = entry(), entry(), []
+
+    class Meanwhile(SimpleNamespace):
+        @property
+        def hash(self):
+            enqueuer._unclaim()
+            return second.hash
+
+    def refuse(*_, **__):
+        raise OperationalError
+
+    monkeypatch.setattr("wakupush.ingest.enqueue.send_entries", refuse)
+    monkeypatch.setattr("wakupush.redis.claims.release", lambda _, hashes: released.extend(hashes))
+    enqueuer._send([(REGISTRATION, first)])
+    enqueuer._send([(REGISTRATION, Meanwhile(message=second.message, opened=b""))])
+    enqueuer._unclaim()
+    assert released == [first.hash, second.hash]

@@ -10,7 +10,10 @@ from integration.ingest.test_once import run_once
 from support.devnet import serving
 from support.reconciling import NOWHERE, SHARD, Bench, ago, hashes, turn
 from wakupush.devnet.parts.processes import free_port
-from wakupush.ingest.reconcile.peers import Pace
+from wakupush.ingest.reconcile.peers import Pace, PeerStore
+from wakupush.waku.errors import NodeUnreachable
+from wakupush.waku.store import Store
+from wakupush.waku.store_codec import Query
 
 PEER_ID = "16Uiu2HAmPeerPeerPeerPeerPeerPeerPeerPeerPeerPeerPee"
 #: Seconds of the outage of our node.
@@ -49,7 +52,7 @@ def elsewhere(bench, peer_url):
 def of_peer(bench, peer_url):
     """The walk for registrations at the peer."""
     found, *_ = bench.walkers(store_peers=(address(peer_url),), store_peer_pause=0.01)
-    yield next(walk for walk in found.thorough if walk.is_alone and walk.walker.kind.name == "registration")
+    yield next(walk for walk in found.thorough if walk.is_store_peer and walk.walker.kind.name == "registration")
     found.close()
 
 
@@ -79,7 +82,7 @@ def test_a_peer_is_asked_through_another_node_after_a_failure(bench, elsewhere, 
     several = settings.model_copy(update={"waku": settings.waku.model_copy(update={"url": (NOWHERE, bench.node_url)})})
     bench.settings = lambda **_: several
     found, *_ = bench.walkers()
-    of_peer = next(walk for walk in found.thorough if walk.is_alone and walk.walker.kind.name == "registration")
+    of_peer = next(walk for walk in found.thorough if walk.is_store_peer and walk.walker.kind.name == "registration")
     of_peer.walker.settle(SHARD, ago(OUTAGE), None)
     [sent] = elsewhere(ago=200)
     assert turn(of_peer) is None
@@ -88,10 +91,22 @@ def test_a_peer_is_asked_through_another_node_after_a_failure(bench, elsewhere, 
     found.close()
 
 
+def test_peer_is_asked_by_another_node_after_a_failed_fetch(bench, elsewhere, peer_url):
+    ways = [Store(url, peer=address(peer_url)) for url in (NOWHERE, bench.node_url)]
+    [sent] = elsewhere(ago=200)
+    asked = Query(pubsub_topic=SHARD, content_topics=(bench.personal,), start=1, end=time.time_ns())
+    peer = PeerStore(ways)
+    with pytest.raises(NodeUnreachable):
+        list(peer.fetch(asked, [sent.hash]))
+    [page] = peer.fetch(asked, [sent.hash])
+    assert [stored.hash for stored in page.messages] == [sent.hash]
+    peer.close()
+
+
 def test_a_dead_peer_fails_its_own_walks_alone(bench):
     found, _, recent, _ = bench.walkers(store_peers=(address(f"http://127.0.0.1:{free_port()}"),))
     [sent] = bench.send()
-    of_peer = next(walk for walk in found.thorough if walk.is_alone)
+    of_peer = next(walk for walk in found.thorough if walk.is_store_peer)
     assert turn(of_peer) is None
     assert turn(recent).missing == 1
     assert bench.claimed_hashes() == {sent.hash}
@@ -143,3 +158,15 @@ def test_each_request_to_a_peer_waits_its_turn(bench, elsewhere, of_peer, monkey
     assert turn(of_peer)
     assert len(waits) == 1 + 3  # a page of hashes, and 40 messages by 16
     assert len(bench.claimed_hashes()) == 40
+
+
+def test_a_walk_of_a_peer_turns_with_each_request(elsewhere, of_peer, monkeypatch):
+    """Else it counts as stuck where each of its requests waits for those of several walks."""
+    elsewhere(ago=200, count=40)
+    of_peer.walker.settle(SHARD, ago(OUTAGE), None)
+    turns = []
+    for store in of_peer.walker.store._stores:
+        monkeypatch.setattr(store, "_pace", lambda: turns.append(of_peer.walker.turned_at))
+    assert turn(of_peer)
+    assert len(turns) == 1 + 3
+    assert turns == sorted(set(turns))

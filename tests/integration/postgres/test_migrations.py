@@ -150,3 +150,15 @@ def test_indexes_of_old_tables_are_built_concurrently():
         if migration.is_concurrent:
             assert all(runner._INDEX.fullmatch(statement) for statement in migration.statements)
     assert first.number == runner.FIRST
+
+
+END = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+
+@pytest.mark.parametrize("migration", [Migration("9001_pre_end", END, ""), INDEXES], ids=["at once", "by indexes"])
+def test_error_that_ends_a_migration_is_not_hidden(connection, later, monkeypatch, migration):
+    """Postgres was restarted: its words say more than that the connection is closed."""
+    later(migration)
+    monkeypatch.setattr(runner, "_INVALID", f"{END}, %s::text")
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        runner.migrate(connection)

@@ -10,6 +10,7 @@ from benchmarks.age.fill import Size, fill
 from benchmarks.age.run import Bystander, findings, run
 from benchmarks.age.statements import Recorder
 from benchmarks.age.work import every_work, processes
+from wakupush.runtime.settings import RetentionSettings
 
 SIZE = Size(users=50_000, expired=100_000, pending=30_000)
 
@@ -30,6 +31,13 @@ def test_no_statement_reads_more_than_it_wants(results):
     worked = {result.work.name for result in results if result.rows}
     assert {"first registrations", "queries", "push requests", "next attempts", "claim_due"} <= worked
     assert {"prune: deliveries", "prune: dead_letters", "prune: topics"} <= worked
+
+
+def test_events_are_as_old_as_retention_lets_them(dsn):
+    fill(dsn, Size(users=1_000, expired=0, pending=0), ("delivery_events",))
+    with psycopg.connect(dsn) as connection:
+        [(seconds,)] = connection.execute("SELECT extract(epoch FROM now() - min(time))::float8 FROM delivery_events")
+    assert seconds == pytest.approx(RetentionSettings().events, abs=60)
 
 
 @pytest.mark.parametrize(

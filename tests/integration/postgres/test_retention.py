@@ -21,7 +21,6 @@ from wakupush.postgres import (
     requests,
     token_trials,
 )
-from wakupush.postgres.maintenance import RetentionRule
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.beat.retention import rules
 
@@ -186,8 +185,7 @@ def test_events_without_a_partition_likewise(connection, exported, left):
     if exported:
         exporting.note_exported(connection, exported)
     keep_missing = 14 * DAY if exported else 3 * DAY
-    rule = RetentionRule("delivery_events_default", 3 * DAY, keep_missing)
-    maintenance.delete(connection, rule)
+    maintenance.delete(connection, "delivery_events_default", 3 * DAY, keep_missing)
     assert event_days(connection) == left
 
 
@@ -220,8 +218,8 @@ def test_long_reader_postpones_dropping_partitions(connection, dsn, change):
             dump.rollback()
 
 
-@pytest.mark.parametrize("rule", rules(RetentionSettings()), ids=lambda rule: rule.name)
-def test_every_rule_deletes(connection, rule):
+@pytest.mark.parametrize("table", rules(RetentionSettings()))
+def test_every_rule_deletes(connection, table):
     take_on(connection, [delivery(1), delivery(2)], {})
     deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)])
     deliveries.settle(connection, [Settlement(delivery=delivery(2), state=DeliveryState.DEAD_LETTER)])
@@ -230,9 +228,9 @@ def test_every_rule_deletes(connection, rule):
     connection.execute("INSERT INTO admitted_requests (message_id, week, succeeded) VALUES ('m', '2000-01-03', '1')")
     token_trials.count(connection, [(IOS, True, False)])
     exporting.note_exported(connection, 1)
-    is_older = rule.name == "admitted_requests_default"
-    assert maintenance.delete(connection, RetentionRule(rule.name, 3600)) == is_older
-    assert maintenance.delete(connection, RetentionRule(rule.name, 0)) == (not is_older)
+    is_older = table == "admitted_requests_default"
+    assert maintenance.delete(connection, table, 3600) == is_older
+    assert maintenance.delete(connection, table, 0) == (not is_older)
 
 
 #: Many rows that stay longer than those of a rule, and five of the rule, which a scan would come to last.
@@ -260,15 +258,14 @@ FILL = {
 }
 
 
-@pytest.mark.parametrize("name", FILL)
-def test_a_rule_reads_only_what_it_deletes(connection, name):
-    connection.execute(FILL[name])
+@pytest.mark.parametrize("table", FILL)
+def test_a_rule_reads_only_what_it_deletes(connection, table):
+    connection.execute(FILL[table])
     connection.execute("ANALYZE deliveries, ledger_default, delivery_events_default, admitted_requests_default")
-    events_rule = RetentionRule("delivery_events_default", 30 * DAY, 30 * DAY)
-    [rule] = [rule for rule in (*rules(RetentionSettings()), events_rule) if rule.name == name]
+    keep = rules(RetentionSettings()).get(table, 30 * DAY)
     [[[result]]] = connection.execute(
-        "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[name],
-        {"keep": rule.keep, "keep_missing": rule.keep_missing, "most": maintenance.CHUNK_ROWS},
+        "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[table],
+        {"keep": keep, "keep_missing": keep, "most": maintenance.CHUNK_ROWS},
     ).fetchall()
     nodes = [result["Plan"]]
     for node in nodes:

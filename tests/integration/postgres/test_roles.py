@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from support.statements import SQL, statements
 from wakupush.devnet.parts.postgres import temporary_postgres
 from wakupush.model.roles import COMMANDS, Role
-from wakupush.postgres import events, maintenance, roles
+from wakupush.postgres import events, maintenance, rebuilding, roles
 from wakupush.postgres.migrations import runner
 
 EVERY = "*"
@@ -30,7 +30,7 @@ POOL = {
         "forget_attempts",
         "quarantine",
     },
-    "message_segments": {"lock", "try_lock", "kept", "parts", "forget", "keep", "trim"},
+    "message_segments": {"lock", "try_lock", "stored", "parts", "forget", "keep", "trim"},
     "answers": {"add", "remove", "postpone"},
     "old_code": EVERY,
 }
@@ -189,7 +189,7 @@ def refusals(connection, role, first=""):
 def planning(connection):
     """A connection that plans without the values of parameters, so that nothing is left out for them."""
     connection.execute("SET plan_cache_mode = force_generic_plan")
-    connection.execute("CREATE TEMPORARY TABLE rebuilt (LIKE registrations)")
+    connection.execute(rebuilding._SQL["stage"].replace("ON COMMIT DROP", ""))
     connection.execute("GRANT ALL ON rebuilt TO wakupush_rebuild")
     return connection
 

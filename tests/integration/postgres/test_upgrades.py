@@ -4,6 +4,7 @@
 it knew. It is never edited: when a release is made, the files of `wakupush/postgres/sql/` are copied into a new one.
 """
 
+import signal
 from pathlib import Path
 
 import psycopg
@@ -12,7 +13,7 @@ import pytest
 from support.statements import SQL, statements
 from wakupush.postgres.migrations import runner
 from wakupush.postgres.migrations.runner import Migration
-from wakupush.postgres.old_code import OutdatedCodeError, refuse_outdated
+from wakupush.postgres.old_code import OutdatedCodeError, end_if_outdated
 
 FROZEN = sorted((Path(__file__).parent / "frozen").iterdir())
 COLUMNS = """
@@ -139,19 +140,23 @@ def test_where_no_code_can_be_older_nothing_waits(empty_dsn):
         assert runner.migrate(connection, pre_only=True) == [migration.name for migration in runner.migrations()]
 
 
-def test_outdated_code_is_refused(connection):
-    refuse_outdated(connection)
+def test_outdated_code_is_refused(connection, monkeypatch):
+    ended = []
+    monkeypatch.setattr("os.kill", lambda *process: ended.append(process))
+    end_if_outdated(connection)
     pre, post = (migration.name for migration in NEXT)
     connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [pre])
-    refuse_outdated(connection)
+    end_if_outdated(connection, 4711)
+    assert ended == []
     connection.execute("INSERT INTO schema_migrations (name, checksum) VALUES (%s, '')", [post])
     with pytest.raises(OutdatedCodeError, match=f"{post} was applied, and this code knows those up to"):
-        refuse_outdated(connection)
+        end_if_outdated(connection, 4711)
+    assert ended == [(4711, signal.SIGTERM)]
 
 
 def test_a_database_without_tables_refuses_no_code(empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
-        refuse_outdated(connection)
+        end_if_outdated(connection)
 
 
 def test_a_query_that_does_not_fit_is_found(empty_dsn, tmp_path):

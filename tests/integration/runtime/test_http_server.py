@@ -98,3 +98,8 @@ def test_a_port_that_is_taken_is_named(serve):
     server = serve(lambda _: Answer(HTTPStatus.OK))
     with pytest.raises(SettingsError, match=r"PORT: port \d+ cannot be listened on"):
         HttpServer(server.port, "PORT", server.app)
+
+
+def test_an_address_of_another_machine_is_named():
+    with pytest.raises(SettingsError, match=r"PORT: port 0 cannot .* of WAKUPUSH_HTTP_HOST: Cannot assign"):
+        HttpServer(0, "PORT", lambda _: Answer(HTTPStatus.OK), "192.0.2.1")

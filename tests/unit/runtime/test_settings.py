@@ -80,13 +80,24 @@ def test_nested_settings(monkeypatch):
             for value in ("secret-value", "5 s", "1.5m", "", "-3s")
         ),
         ("WAKUPUSH_WAKU__TIMEOUT", "0s", "WAKUPUSH_WAKU__TIMEOUT: Input should be greater than 0"),
+        *(
+            (name, value, f"{name}: Input should be less than or equal to 864000000")
+            for name in ("WAKUPUSH_WAKU__TIMEOUT", "WAKUPUSH_RETENTION__REGISTRATIONS")
+            for value in ("inf", "1e300")
+        ),
+        ("WAKUPUSH_INGEST__CLAIM_TTL", "864000001", "WAKUPUSH_INGEST__CLAIM_TTL: Input should be less than or equal"),
+        (
+            "WAKUPUSH_INGEST__POLL_INTERVAL",
+            "5s",
+            "WAKUPUSH_INGEST__POLL_INTERVAL: Input should be less than or equal to 2",
+        ),
         ("wakupush_gorush_url", "http://x", "unknown settings: wakupush_gorush_url"),
         ("WAKUPUSH_WAKU__SHARDS", "secret-value", "WAKUPUSH_WAKU__SHARDS: a list in JSON is expected"),
         ("WAKUPUSH_WAKU__SHARDS", "[]", "WAKUPUSH_WAKU__SHARDS: Tuple should have at least 1 item"),
         ("WAKUPUSH_RECONCILE__STORES", '"secret-value"', "WAKUPUSH_RECONCILE__STORES: Input should be a valid tuple"),
         ("WAKUPUSH_DELIVERY__LEASE", "1", "WAKUPUSH_DELIVERY__LEASE must be at least 105.0 s"),
-        ("WAKUPUSH_GORUSH__TIMEOUT", "1e9", "or pushes double: WAKUPUSH_GORUSH__TIMEOUT, WAKUPUSH_GORUSH__CONNECT"),
-        ("WAKUPUSH_RECONCILE__WINDOW", "1e9", "handled again: WAKUPUSH_RECONCILE__WINDOW and"),
+        ("WAKUPUSH_GORUSH__TIMEOUT", "8e8", "or pushes double: WAKUPUSH_GORUSH__TIMEOUT, WAKUPUSH_GORUSH__CONNECT"),
+        ("WAKUPUSH_RECONCILE__WINDOW", "8e8", "handled again: WAKUPUSH_RECONCILE__WINDOW and"),
         *(
             (
                 "WAKUPUSH_WAKU__SHARDS",
@@ -467,7 +478,7 @@ def test_store_peers_have_names(monkeypatch):
 
 def test_celery_and_clients_share_the_sentinels(monkeypatch):
     monkeypatch.setattr("wakupush.runtime.connections.redis.follow_primary", lambda *_: None)
-    monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@mymaster/3?ssl_ca_certs=/ca.pem")
+    monkeypatch.setenv("WAKUPUSH_REDIS__URL", "rediss://user:p%40ss@MyMaster/3?ssl_ca_certs=/ca.pem")
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINELS", '["s-0:26379", "[::1]:26380", "s-2:26379"]')
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_USER", "watch")
     monkeypatch.setenv("WAKUPUSH_REDIS__SENTINEL_PASSWORD", "hush-hush")
@@ -475,7 +486,7 @@ def test_celery_and_clients_share_the_sentinels(monkeypatch):
     client = open_redis(settings.redis)
     options = client.connection_pool.connection_kwargs
     assert (options["username"], options["password"], options["db"]) == ("user", "p@ss", 3)
-    assert client.connection_pool.service_name == "mymaster"
+    assert client.connection_pool.service_name == "MyMaster"
     assert client.connection_pool.connection_class.__name__ == "SentinelManagedSSLConnection"
     sentinels = client.connection_pool.sentinel_manager.sentinels
     asked = [each.connection_pool.connection_kwargs for each in sentinels]
@@ -487,6 +498,6 @@ def test_celery_and_clients_share_the_sentinels(monkeypatch):
     )
     assert conf.broker_use_ssl == {"ssl_cert_reqs": "required", "ssl_ca_certs": "/ca.pem"}
     transport = conf.broker_transport_options
-    assert (transport["master_name"], transport["min_other_sentinels"]) == ("mymaster", 1)
+    assert (transport["master_name"], transport["min_other_sentinels"]) == ("MyMaster", 1)
     assert transport["sentinel_kwargs"]["ssl_ca_certs"] == "/ca.pem"
     assert "hush-hush" not in repr(settings)

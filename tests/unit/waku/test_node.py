@@ -19,7 +19,7 @@ from wakupush.waku import client as client_module
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
 from wakupush.waku.errors import AnswerTooLarge, NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
-from wakupush.waku.node import NodeHealth, NodeInfo, RelayRead, WakuNode, publish_with_retry
+from wakupush.waku.node import NodeHealth, RelayRead, WakuNode
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 READ_PATH = "/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32"
@@ -249,13 +249,13 @@ def test_a_client_may_be_used_by_many_threads(server, node):
     assert results == [RelayRead((), 0)] * 16
 
 
-def test_info(server, node):
+def test_a_node_is_known_by_its_info(server, node):
     server.answers = [(200, b'{"enrUri":"enr:-x","listenAddresses":["/ip4/127.0.0.1/tcp/1/p2p/a"]}')]
-    assert node.info() == NodeInfo("enr:-x", ("/ip4/127.0.0.1/tcp/1/p2p/a",))
+    node.check_alive()
     for body in (b"{}", b"[]", b"null", b"OK", b'{"enrUri":1,"listenAddresses":[]}'):
         server.answers = [(200, body)]
         with pytest.raises(NodeUnreadable):
-            node.info()
+            node.check_alive()
 
 
 def test_health_of_nwaku(server, node):
@@ -279,33 +279,6 @@ def test_health_of_go_waku(server, node):
         node.health()
 
 
-def test_publishing_is_tried_again(server, node):
-    server.answers = [(500, b""), (500, b""), (200, b"true")]
-    publish_with_retry(node, SHARD, MESSAGE, first_wait=0.01)
-    assert len(server.requests) == 3
-
-
-def test_publishing_is_given_up(server, node):
-    server.answers = [(500, b"")]
-    with pytest.raises(NodeUnreachable):
-        publish_with_retry(node, SHARD, MESSAGE, attempts=4, first_wait=0.01)
-    assert len(server.requests) == 4
-
-
-def test_publishing_is_given_up_in_time(server, node):
-    server.answers = [(500, b"")]
-    with pytest.raises(NodeUnreachable):
-        publish_with_retry(node, SHARD, MESSAGE, attempts=1000, max_delay=0.05, first_wait=0.02)
-    assert len(server.requests) < 100
-
-
-def test_a_refused_message_is_not_tried_again(server, node):
-    server.answers = [(400, b"missing Payload field")]
-    with pytest.raises(NodeRefused):
-        publish_with_retry(node, SHARD, MESSAGE)
-    assert len(server.requests) == 1
-
-
 @given(status=st.integers(200, 599), body=st.binary(max_size=100))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 def test_any_answer_is_a_value_or_a_named_error(server, node, status, body):
@@ -314,7 +287,7 @@ def test_any_answer_is_a_value_or_a_named_error(server, node, status, body):
         lambda: node.read(SHARD),
         lambda: node.publish(SHARD, MESSAGE),
         lambda: node.subscribe([OTHER]),
-        node.info,
+        node.check_alive,
         node.health,
     ):
         with suppress(NodeError):

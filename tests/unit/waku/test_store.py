@@ -246,9 +246,19 @@ def test_a_walk_follows_the_cursor_and_keeps_its_end():
     assert {parameters.get("includeData") for _, parameters in store.requests[1:]} == {"false"}
 
 
-def test_too_many_content_topics_are_a_fault_of_ours():
-    with Archive(None) as store, pytest.raises(ValueError, match="10 content topics"):
-        walked(store, Query(pubsub_topic=SHARD, content_topics=("x",) * 11, start=1, end=2))
+def test_more_content_topics_than_a_query_has_are_walked():
+    """A server with six keys has twelve of its own."""
+    topics = tuple(f"/waku/1/0x{number:08x}/rfc26" for number in range(12))
+    stored = {topic: numbered(number) for number, topic in enumerate(topics, 1)}
+
+    def answer(_, parameters):
+        asked = parameters["contentTopics"].split(",")
+        assert len(asked) <= 10
+        return v3(*(stored[topic] for topic in asked))
+
+    with Archive(answer) as store:
+        hashes = walked(store, Query(pubsub_topic=SHARD, content_topics=topics, start=1, end=2))
+    assert hashes == [number.to_bytes(32, "big") for number in range(1, 13)]
 
 
 @pytest.mark.parametrize(
@@ -296,9 +306,36 @@ def test_missing_messages_are_fetched_by_parts():
         return v3(*([found] if found["messageHash"] in asked else []), {"messageHash": "0x"})
 
     with Archive(answer) as store:
-        page = store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH])
-    assert page == Page((StoredMessage(HASH, MESSAGE),), 8)
+        pages = list(store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH]))
+    assert pages == [Page((), 1)] * 7 + [Page((StoredMessage(HASH, MESSAGE),), 1)]
     assert len(store.requests) == 8
+
+
+def test_messages_too_large_together_are_fetched_singly(monkeypatch):
+    monkeypatch.setattr(client_module, "ANSWER_LIMIT", 10_000)
+    sent = [replace(MESSAGE, payload=b"%d" % number) for number in range(3)]
+    by_hash = {f"0x{message_hash(SHARD, each).hex()}": told(each) for each in sent}
+
+    def answer(_, parameters):
+        asked = parameters["hashes"].split(",")
+        return v3(*({"messageHash": each, "message": by_hash[each]} for each in asked)) + b" " * 5000 * (len(asked) - 1)
+
+    with Archive(answer) as store:
+        pages = list(store.fetch(QUERY, [message_hash(SHARD, each) for each in sent]))
+        assert [stored.message for page in pages for stored in page.messages] == sent
+        assert len(store.requests) == 1 + 3
+    with Archive(lambda *_: b" " * 10_001) as store, pytest.raises(AnswerTooLarge):
+        list(store.fetch(QUERY, [HASH]))
+
+
+def test_node_that_was_exchanged_before_a_fetch_is_met_anew():
+    kinds = iter([v3(), v3(), (500, b""), b'{"error_message":"protocols not supported"}', v1(JSON_MESSAGE)])
+    with Archive(lambda *_: next(kinds)) as store:
+        assert walked(store) == []
+        with pytest.raises(NodeUnreachable):
+            list(store.fetch(QUERY, [HASH]))
+        assert walked(store) == [HASH]
+    assert [path for path, _ in store.requests] == [V3, V3, V3, V3, V1]
 
 
 def test_oversized_page_is_read_message_by_message(monkeypatch):
@@ -401,7 +438,7 @@ def test_unrequested_messages_count_as_malformed(with_messages):
         [page] = store.walk(QUERY, with_messages=with_messages)
         if not with_messages:
             assert (len(page.messages), page.malformed) == (4, 0)  # hashes tell nothing
-            page = store.fetch(QUERY, [stored.hash for stored in page.messages])
+            [page] = store.fetch(QUERY, [stored.hash for stored in page.messages])
     assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
 
 

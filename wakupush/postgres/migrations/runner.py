@@ -184,7 +184,9 @@ def migrate(connection: Connection, *, pre_only: bool = False) -> list[str]:
             wait_for_locks(connection, f"migration {migration.name}", partial(apply, connection, migration))
         wait_for_locks(connection, "granting rights", partial(roles.apply, connection, exact=not pre_only))
     finally:
-        connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+        # Else an error that says so would hide why it is closed.
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
     return [migration.name for migration in to_apply]
 
 
@@ -266,5 +268,6 @@ def _build_indexes(connection: Connection, migration: Migration) -> None:
                 log.info("index_waits", index=index, holders=holders)
             connection.execute(statement)
     finally:
-        connection.execute("RESET statement_timeout")
-        connection.execute("RESET lock_timeout")
+        if not connection.closed:
+            connection.execute("RESET statement_timeout")
+            connection.execute("RESET lock_timeout")

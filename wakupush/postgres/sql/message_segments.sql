@@ -4,18 +4,18 @@ SELECT pg_advisory_xact_lock(hashtextextended('segments', key)) FROM unnest(%(ke
 -- name: try_lock
 SELECT key FROM unnest(%(keys)s::bigint[]) AS key WHERE pg_try_advisory_xact_lock(hashtextextended('segments', key))
 
--- name: kept
-SELECT kept.signer, kept.entire_message_hash, array_agg(kept.index), sum(octet_length(kept.payload))::bigint
-FROM message_segments AS kept
+-- name: stored
+SELECT part.signer, part.entire_message_hash, array_agg(part.index), sum(octet_length(part.payload))::bigint
+FROM message_segments AS part
 JOIN unnest(%(signer)b::bytea[], %(hash)b::bytea[]) AS wanted (signer, hash)
-    ON kept.signer = wanted.signer AND kept.entire_message_hash = wanted.hash
-GROUP BY kept.signer, kept.entire_message_hash
+    ON part.signer = wanted.signer AND part.entire_message_hash = wanted.hash
+GROUP BY part.signer, part.entire_message_hash
 
 -- name: parts
-SELECT kept.signer, kept.entire_message_hash, kept.index, kept.payload
-FROM message_segments AS kept
+SELECT part.signer, part.entire_message_hash, part.index, part.payload
+FROM message_segments AS part
 JOIN unnest(%(signer)b::bytea[], %(hash)b::bytea[]) AS wanted (signer, hash)
-    ON kept.signer = wanted.signer AND kept.entire_message_hash = wanted.hash
+    ON part.signer = wanted.signer AND part.entire_message_hash = wanted.hash
 
 -- name: forget
 DELETE FROM message_segments USING unnest(%(signer)b::bytea[], %(hash)b::bytea[]) AS gone (of_signer, hash)
@@ -34,8 +34,8 @@ ON CONFLICT DO NOTHING
 -- name: trim
 -- The newest that fit stay, of each of these signers.
 DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
-    SELECT kept.signer, kept.entire_message_hash, kept.index
-    FROM message_segments AS kept JOIN (
+    SELECT part.signer, part.entire_message_hash, part.index
+    FROM message_segments AS part JOIN (
         SELECT signer, entire_message_hash, index,
             row_number() OVER newest AS parts, sum(octet_length(payload)) OVER newest AS size
         FROM message_segments WHERE signer = ANY (%(signers)b)
@@ -44,15 +44,15 @@ DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
         )
     ) AS ranked USING (signer, entire_message_hash, index)
     WHERE parts > %(parts)s OR size > %(bytes)s
-    FOR UPDATE OF kept SKIP LOCKED
+    FOR UPDATE OF part SKIP LOCKED
 )
 
 -- name: trim_all
 -- Chance decides which messages stay whole: an order by age would let the quickest sender shut out all others, and parts
 -- of a message are of no use without the others.
 DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
-    SELECT kept.signer, kept.entire_message_hash, kept.index
-    FROM message_segments AS kept JOIN (
+    SELECT part.signer, part.entire_message_hash, part.index
+    FROM message_segments AS part JOIN (
         SELECT signer, entire_message_hash, sum(parts) OVER drawn AS parts, sum(size) OVER drawn AS size
         FROM (
             SELECT signer, entire_message_hash, count(*) AS parts, sum(octet_length(payload)) AS size, random() AS draw
@@ -61,7 +61,7 @@ DELETE FROM message_segments WHERE (signer, entire_message_hash, index) IN (
         WINDOW drawn AS (ORDER BY draw, signer, entire_message_hash ROWS UNBOUNDED PRECEDING)
     ) AS ranked USING (signer, entire_message_hash)
     WHERE ranked.parts > %(parts)s OR ranked.size > %(bytes)s
-    FOR UPDATE OF kept SKIP LOCKED
+    FOR UPDATE OF part SKIP LOCKED
 )
 
 -- name: expire

@@ -2,29 +2,17 @@
 SELECT message_hash, queue, reason, attempts, octet_length(payload), pubsub_topic, seen_at, quarantined_at, retried_at,
     key_hash IS NOT NULL
 FROM quarantine
-WHERE (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
-    AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(reason)s::text IS NULL OR reason = %(reason)s)
-    AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
-    AND (%(until)s::timestamptz IS NULL OR quarantined_at <= %(until)s)
-    AND (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) < (%(end_time)s, %(end_key)s))
+WHERE (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) < (%(end_time)s, %(end_key)s)) {conditions}
 ORDER BY quarantined_at DESC, message_hash DESC
 LIMIT %(limit)s
 
 -- name: count
-SELECT count(*) FROM quarantine
-WHERE (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
-    AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(reason)s::text IS NULL OR reason = %(reason)s)
-    AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
-    AND (%(until)s::timestamptz IS NULL OR quarantined_at <= %(until)s)
+SELECT count(*) FROM quarantine WHERE true {conditions}
 
 -- name: retry
 WITH chosen AS MATERIALIZED (
     SELECT message_hash, quarantined_at FROM quarantine
-    WHERE (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
-        AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(reason)s::text IS NULL OR reason = %(reason)s)
-        AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
-        AND (%(until)s::timestamptz IS NULL OR quarantined_at <= %(until)s)
-        AND (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) > (%(end_time)s, %(end_key)s))
+    WHERE (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) > (%(end_time)s, %(end_key)s)) {conditions}
     ORDER BY quarantined_at, message_hash LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), unprocessed AS (
     DELETE FROM ledger WHERE message_hash = ANY (ARRAY(SELECT message_hash FROM chosen))
@@ -40,16 +28,19 @@ RETURNING chosen.quarantined_at, quarantine.message_hash, queue, pubsub_topic, c
 -- name: drop
 WITH chosen AS MATERIALIZED (
     SELECT message_hash, quarantined_at FROM quarantine
-    WHERE (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
-        AND (%(queue)s::text IS NULL OR queue = %(queue)s) AND (%(reason)s::text IS NULL OR reason = %(reason)s)
-        AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
-        AND (%(until)s::timestamptz IS NULL OR quarantined_at <= %(until)s)
-        AND (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) > (%(end_time)s, %(end_key)s))
+    WHERE (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) > (%(end_time)s, %(end_key)s)) {conditions}
     ORDER BY quarantined_at, message_hash LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
 DELETE FROM quarantine USING chosen
 WHERE quarantine.message_hash = chosen.message_hash
 RETURNING chosen.quarantined_at, chosen.message_hash
+
+-- name: conditions
+AND (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
+AND (%(queue)s::text IS NULL OR queue = %(queue)s)
+AND (%(reason)s::text IS NULL OR reason = %(reason)s)
+AND (%(since)s::timestamptz IS NULL OR quarantined_at >= %(since)s)
+AND (%(until)s::timestamptz IS NULL OR quarantined_at <= %(until)s)
 
 -- name: keys
 SELECT message_hash FROM quarantine WHERE message_hash BETWEEN %(first)s AND %(last)s LIMIT 2

@@ -1,12 +1,14 @@
 -- name: stage
-CREATE TEMPORARY TABLE rebuilt (LIKE registrations) ON COMMIT DROP
-
--- name: copy
-COPY rebuilt (
+CREATE TEMPORARY TABLE rebuilt ON COMMIT DROP AS
+SELECT
     key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
-) FROM STDIN
+FROM registrations
+WITH NO DATA
+
+-- name: copy
+COPY rebuilt FROM STDIN
 
 -- name: merge
 WITH newer AS (
@@ -15,11 +17,7 @@ WITH newer AS (
         allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
         blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
     )
-    SELECT
-        key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
-        allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
-        blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests
-    FROM rebuilt
+    SELECT * FROM rebuilt
     ORDER BY key_hash, installation_hash
     ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
         app = excluded.app,

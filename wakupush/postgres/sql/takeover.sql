@@ -1,4 +1,4 @@
--- name: held
+-- name: rows_of
 SELECT key_hash, installation_hash, version, request_digest, registered,
     token_type, enabled, allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests

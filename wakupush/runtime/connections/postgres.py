@@ -16,7 +16,7 @@ from wakupush.runtime.settings import PostgresSettings, SettingsError
 #: Seconds until TCP probes a silent connection, seconds between two probes, and their number. A host that vanished
 #: sends nothing, and neither does a client that waits for its answer.
 KEEPALIVES: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-#: Parameters that Postgres 14 or newer reports unasked, at the start and with the next answer after a change.
+#: Parameters that Postgres reports unasked, at the start and with the next answer after a change.
 _READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
 #: For the process that a connection names: a pooler names another one than answers.
 _SET_TIMEOUTS: Final = """

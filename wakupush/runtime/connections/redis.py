@@ -57,8 +57,8 @@ def open_sentinel(settings: RedisSettings) -> Sentinel:
 
 
 def primary_name(settings: RedisSettings) -> str:
-    """Return the Sentinels' name of the primary: the host of the URL."""
-    return urlsplit(settings.url.get_secret_value()).hostname or ""
+    """Return the Sentinels' name of the primary: the host of the URL, as it is written there."""
+    return urlsplit(settings.url.get_secret_value()).netloc.rpartition("@")[2].partition(":")[0]
 
 
 def sentinel_options(settings: RedisSettings) -> dict[str, Any]:
