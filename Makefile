@@ -193,7 +193,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 			-c requirements/dev.lock requirements/$$name.in -o requirements/$$name.lock; \
 	done
 
-audit: setup ## Fail on known holes in what is locked, but for what deploy/supply/accepted.toml accepts for a while
+audit: setup ## Fail on known vulnerabilities in what is locked, but for what deploy/supply/accepted.toml accepts for a while
 	$(RUN) deploy.supply.audit
 
 sbom: setup ## Write a bill of materials (CycloneDX) of what each image is locked to into dist/sbom

@@ -12,7 +12,6 @@ import structlog
 from celery import Celery, Task, signals
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError as BrokerError
-from prometheus_client import multiprocess
 
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.entries import Entry
@@ -43,22 +42,8 @@ class _Process:
     #: The worker's name in Celery, and the id of its main process.
     node: str | None = None
     main: int = field(default_factory=os.getpid)
-    _worker: Worker | None = None
-
-    def open(self, settings: Settings) -> None:
-        """Open the connections that tasks need; once, after the fork."""
-        self._worker = open_worker(settings, self.node, self.main)
-
-    @property
-    def worker(self) -> Worker:
-        """What was opened.
-
-        Raises:
-            RuntimeError: nothing was.
-        """
-        if self._worker is None:
-            raise RuntimeError("a task runs in a process that opened nothing")
-        return self._worker
+    #: What tasks need, opened after the fork.
+    worker: Worker = field(init=False)
 
 
 def create_app(settings: Settings, **log_context: Any) -> Celery:
@@ -144,15 +129,23 @@ def _send_back(
 
 @contextmanager
 def _given_back(task: Task[..., None], queue: Queue) -> Iterator[None]:
-    """Give a task that fails back to its queue, once; after that beat or reconcile finishes its work."""
+    """Give a task that fails back to its queue.
+
+    If it was given back before, only a failure of Postgres or Redis gives it back again. After another one beat or
+    reconcile finishes its work.
+    """
     try:
         yield
     except Reject:
         raise
     except Exception as error:
-        log.exception("task_failed", queue=queue.name)
-        if _is_redelivered(task) and not is_outage(error):
-            return
+        if is_outage(error):
+            log.warning("task_returned", queue=queue.name, error=type(error).__name__)
+            metrics.TASKS_RETURNED.labels(queue.name, "outage").inc()
+        else:
+            log.exception("task_failed", queue=queue.name)
+            if _is_redelivered(task):
+                return
         time.sleep(random.uniform(*SLOW_DOWN_SECONDS))
         raise Reject(requeue=True) from None
 
@@ -173,7 +166,7 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any], process: _
     @signals.worker_process_init.connect(weak=False)
     def open_resources(**_: Any) -> None:
         try:
-            process.open(settings)
+            process.worker = open_worker(settings, process.node, process.main)
             tracing.start(settings.tracing, str(log_context["process"]))
         except Exception:
             # Celery would only log it, and the process would fail every task it takes.
@@ -189,8 +182,6 @@ def _connect_signals(settings: Settings, log_context: dict[str, Any], process: _
             retval.__traceback__ = None
 
     @signals.worker_process_shutdown.connect(weak=False)
-    def close_resources(pid: int, **_: Any) -> None:
+    def close_resources(**_: Any) -> None:
         process.worker.close()
         tracing.stop()
-        if settings.port_or(-1) >= 0:
-            multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there

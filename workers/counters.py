@@ -7,7 +7,7 @@ from wakupush.model import limits
 from wakupush.model.events import EventKind
 from wakupush.model.failures import OF_DELIVERIES, Failure, Retry
 from wakupush.model.platforms import AppPlatform, Platform
-from wakupush.model.queues import DISPATCH, Queue
+from wakupush.model.queues import DISPATCH, QUEUES, Queue
 from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
@@ -30,7 +30,7 @@ def of_worker(queue: Queue, settings: Settings) -> Series:
     handling: Series = {
         metrics.TASKS_RETURNED: product((queue.name,), ("outage", "message")),
         metrics.QUARANTINED: product((queue.name,)),
-        metrics.MESSAGES_TO_REST: product((queue.name,)),
+        metrics.MESSAGES_TO_REST: product(QUEUES),
         metrics.MESSAGES_DROPPED: [("rest_full",)],
         metrics.LIMITED: product(limits.NAMES, ("let_through", "held_back")),
         metrics.ANSWER_SECONDS: product((queue.name,)),

@@ -69,7 +69,7 @@ class BacklogCollector(Collector):
         return results
 
     def check(self) -> probes.Checks:
-        """Return for each source whether it answers."""
+        """Set all gauges, while no scrape does; return for each source whether it answered."""
         with self._lock:
             return self.look()
 
@@ -148,10 +148,9 @@ def run(settings: Settings) -> None:
     registry.register(collector)
     stop = stop_on_signals()
     health = probes.Probes(healthy=dict, ready=collector.check, registry=registry)
-    http_port = settings.port_or(HTTP_PORT)
-    if http_port < 0:
+    port = probes.serve(settings, HTTP_PORT, health)
+    if port is None:
         raise SettingsError("WAKUPUSH_HTTP_PORT: a port is expected, the exporter does nothing else")
-    port = probes.serve(http_port, health, settings.http_host)
     log.info("started", http_port=port)
     stop.wait()
     log.info("stopped")

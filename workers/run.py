@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from celery.concurrency.prefork import TaskPool
@@ -36,9 +36,26 @@ class Pool(TaskPool):
     Celery's own pool ends the whole worker then: "Could not start worker processes".
     """
 
+    #: Billiard's, once it has started.
+    _pool: Any
+
     def did_start_ok(self) -> bool:
         """Leave what has ended to the event loop, which replaces it."""
         return True
+
+    def register_with_event_loop(self, loop: Any) -> None:
+        """Also take processes that end out of the gauges: one that is killed cannot do that itself."""
+        super().register_with_event_loop(loop)
+        if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+            return
+        # Celery sets it anew for each connection to the broker.
+        on_process_down = self._pool.on_process_down
+
+        def on_down(process: Any) -> None:
+            on_process_down(process)
+            multiprocess.mark_process_dead(process.pid)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
+
+        self._pool.on_process_down = on_down
 
 
 def worker(settings: Settings, pool: str, concurrency: int) -> None:
@@ -63,12 +80,12 @@ def worker(settings: Settings, pool: str, concurrency: int) -> None:
     queues = QUEUES.values() if pool == REST else [QUEUES[pool]]
     counters.begin(*(of_worker(queue, settings) for queue in queues), of_publishing(settings))
     metrics.PROCESSES.labels(pool).set(concurrency)
-    if (http_port := settings.port_or(-1)) >= 0:
+    # `wakupush worker` makes the folder of the processes' metrics only if there is a port.
+    if settings.port_or(-1) >= 0:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # prometheus_client has no types there
         health = probes.Probes(healthy=Noting.pulse.healthy, ready=Noting.pulse.ready, registry=registry)
-        port = probes.serve(http_port, health, settings.http_host)
-        log.info("metrics_served", http_port=port)
+        log.info("metrics_served", http_port=probes.serve(settings, -1, health))
     # Not `worker_main`: Celery's command line costs each start 0.2 s of imports.
     running = create_app(settings, process=f"worker {pool}").Worker(
         hostname=f"{pool}-{os.getpid()}@{gethostname()}",
@@ -94,11 +111,8 @@ def beat(settings: Settings) -> None:
     stop = stop_on_signals()
     running = Turns()
     counters.begin(of_beat(), of_publishing(settings))
-    if (http_port := settings.port_or(-1)) >= 0:
-        health = probes.Probes(healthy=running.healthy, ready=running.ready)
-        port = probes.serve(http_port, health, settings.http_host)
-        log.info("metrics_served", http_port=port)
-    log.info("started")
+    port = probes.serve(settings, -1, probes.Probes(healthy=running.healthy, ready=running.ready))
+    log.info("started", http_port=port)
     with Presence(open_redis(settings.redis), "beat", running.ready):
         turns.run(resources, stop, running)
     resources.close()

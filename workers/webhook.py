@@ -1,7 +1,7 @@
 """The receiver of gorush's feedback webhook: a process of its own, with Postgres alone and no key.
 
 gorush calls the webhook in the worker that pushes, one call after another, and waits for each: so a call is answered
-after one statement, and quickly also where it fails.
+after two statements at most, and quickly also where it fails.
 """
 
 from __future__ import annotations
@@ -131,18 +131,12 @@ def run(settings: Settings) -> None:
     postgres = settings.postgres.model_copy(update={"timeout": POSTGRES_SECONDS, "statement_timeout": POSTGRES_SECONDS})
     counters.begin({metrics.FEEDBACK: product(FeedbackResult)})
     stop = stop_on_signals()
-    pool = open_pool(postgres, end_if_outdated)
-    receiver = FeedbackReceiver(pool, secrets)
-    try:
-        port, setting = settings.feedback.http_port, "WAKUPUSH_FEEDBACK__HTTP_PORT"
-        server = HttpServer(port, setting, receiver.answer, settings.http_host)
-    except SettingsError:
-        pool.close()
-        raise
-    server.daemon_threads = False
-    server.start()
-    log.info("started", http_port=server.port)
-    stop.wait()
-    server.stop()
-    pool.close()
+    port, setting = settings.feedback.http_port, "WAKUPUSH_FEEDBACK__HTTP_PORT"
+    with open_pool(postgres, end_if_outdated) as pool:
+        server = HttpServer(port, setting, FeedbackReceiver(pool, secrets).answer, settings.http_host)
+        server.daemon_threads = False
+        server.start()
+        log.info("started", http_port=server.port)
+        stop.wait()
+        server.stop()
     log.info("stopped")

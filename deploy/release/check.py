@@ -107,7 +107,7 @@ CHECKS: Final = (
     Check("clean", "nothing is uncommitted", nothing_uncommitted),
     Check("version", "one version in pyproject, changelog, chart and compose, and no tag of it", one_version),
     Check("migrations", "RELEASE_BEGINS and the frozen SQL are those of the last release", migrations_begin),
-    Check("audit", "no known holes in what is locked (make audit)", _make("audit")),
+    Check("audit", "no known vulnerabilities in what is locked (make audit)", _make("audit")),
     Check("test", "make test", _make("test")),
     Check("last", "the last release can be run", last_release_is_set_up),
     Check("rolling", "a rolling upgrade of everything under load, from the last release", _pytest(ROLLING)),

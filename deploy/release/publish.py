@@ -16,7 +16,7 @@ from deploy.release.past import ROOT
 
 CHART: Final = ROOT / "deploy" / "helm" / "wakupush"
 DIST: Final = ROOT / "dist"
-#: Where the chart's values name our images: the key of the value, the image, and whether the value is the whole name.
+#: Where the chart's values name our images: the key of the value, and the image. The pipeline's value is a whole name.
 _IMAGES: Final = (("image", "wakupush"), ("flowerImage", "wakupush-flower"), ("devnetImage", "wakupush-devnet"))
 _PIPELINE: Final = "wakupush-pipeline"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")

@@ -126,7 +126,9 @@ def main() -> None:
         sys.exit(str(error))
     if problems:
         sys.exit("\n".join(problems))
-    sys.stdout.write(f"{len(all_pins)} versions have no known hole that is not accepted ({len(exceptions)} are)\n")
+    sys.stdout.write(
+        f"{len(all_pins)} versions have no known vulnerability that is not accepted ({len(exceptions)} are)\n"
+    )
 
 
 if __name__ == "__main__":

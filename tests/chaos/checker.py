@@ -16,8 +16,10 @@ from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.engine.store import HOLD_SECONDS
-from wakupush.waku.publisher import MOST_PUBLISH_SECONDS, PUBLISH_SECONDS
+from wakupush.waku.publisher import _TRIES, MOST_WAIT, PUBLISH_SECONDS
 
+#: Seconds after which publishing an answer is given up.
+MOST_PUBLISH_SECONDS = _TRIES * PUBLISH_SECONDS + MOST_WAIT
 #: Seconds: a slot of answers, and what it takes to look, to publish and to arrive.
 JUST_BEFORE = 1.0
 

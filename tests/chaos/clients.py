@@ -35,8 +35,6 @@ class Manner:
     fate: Fate
     #: Its share of the devices, and how often it is notified.
     weight: int
-    #: Whether it registers again and again under rising versions, changing its token.
-    rises: bool = False
     #: Whether it unregisters and comes back.
     leaves: bool = False
 
@@ -46,9 +44,10 @@ MANNERS = (
     Manner("steady", "", (SUCCESS,), Fate.MUST, 50),
     Manner("flaky", "flaky-2-", (SUCCESS,), Fate.MUST, 10),
     Manner("slow", "slow-200-x", (SUCCESS,), Fate.MUST, 6),
-    Manner("rising", "", (SUCCESS,), Fate.MUST, 12, rises=True),
+    # The next two register again and again under rising versions, changing their tokens.
+    Manner("rising", "", (SUCCESS,), Fate.MUST, 12),
     # Its token is dead every other time that it registers.
-    Manner("reviving", "", (SUCCESS, GONE), Fate.MAY, 6, rises=True),
+    Manner("reviving", "", (SUCCESS, GONE), Fate.MAY, 6),
     Manner("leaving", "", (SUCCESS, GONE), Fate.MAY, 6, leaves=True),
     Manner("dead", "dead-", (SUCCESS, GONE), Fate.NEVER, 4),
     Manner("bad", "bad-", (SUCCESS, GONE, "INTERNAL_ERROR"), Fate.NEVER, 4),

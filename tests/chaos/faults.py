@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,7 +83,7 @@ def _start(process: Process) -> None:
 def _killed(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     """Postgres, Redis, the node or gorush."""
     process: Process = getattr(stack, part)
-    with _refused(part, stack):
+    with _cut_off(part, stack):
         process.kill()
         try:
             yield ()
@@ -92,23 +92,31 @@ def _killed(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
 
 
 @contextmanager
-def _refused(part: str, stack: ChaosStack) -> Iterator[None]:
-    """What is dead refuses connections, and so does the relay before it."""
+def _cut_off(part: str, stack: ChaosStack, _: Random | None = None) -> Iterator[Iterable[int]]:
+    """Nothing passes the relay before a part, if there is one: connections end, and new ones are refused."""
     relay = stack.relays.get(part)
     if relay:
         relay.cut()
     try:
-        yield
+        yield ()
     finally:
         if relay:
             relay.mend()
 
 
 @contextmanager
-def _process_killed(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
-    """A process of the server, which waits by itself for what it needs when it starts again."""
+def _process_killed(
+    name: str, stack: ChaosStack, random: Random, *, has_been_asked: bool = False
+) -> Iterator[Iterable[int]]:
+    """A process of the server, which waits by itself for what it needs when it starts again.
+
+    If it has been asked to end before, it is killed before it is done: its grace was too short.
+    """
     process = server_processes(stack)[name]
     pids = [process.pid, *(child.pid for child in _children(process, random))] if process.pid else []
+    if has_been_asked and process.pid:
+        os.kill(process.pid, signal.SIGTERM)
+        time.sleep(random.uniform(0.05, 1.5))
     process.kill()
     try:
         yield pids
@@ -218,21 +226,6 @@ def _rolling_restart(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
 
 
 @contextmanager
-def _stopped_and_killed(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
-    """A process of the server that is asked to end, and killed before it is done: its grace was too short."""
-    process = server_processes(stack)[name]
-    pids = [process.pid, *(child.pid for child in _children(process, random))] if process.pid else []
-    if process.pid:
-        os.kill(process.pid, signal.SIGTERM)
-        time.sleep(random.uniform(0.05, 1.5))
-    process.kill()
-    try:
-        yield pids
-    finally:
-        server_processes(stack)[name].launch()
-
-
-@contextmanager
 def _clock_jumps(name: str, stack: ChaosStack, random: Random) -> Iterator[Iterable[int]]:
     """The clock of a process is set, and set right again."""
     stack.set_clock(name, random.choice(JUMPS))
@@ -240,13 +233,6 @@ def _clock_jumps(name: str, stack: ChaosStack, random: Random) -> Iterator[Itera
         yield ()
     finally:
         stack.set_clock(name, 0.0)
-
-
-@contextmanager
-def _cut_off(part: str, stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
-    """Nothing reaches a part: connections end, and new ones are refused."""
-    with _refused(part, stack):
-        yield ()
 
 
 @contextmanager
@@ -288,7 +274,7 @@ def _wal_disk_full(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     with suppress(psycopg.OperationalError), stack.connect() as connection:
         for _ in range(FULL_SEGMENTS):
             connection.execute("SELECT pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()")
-    with _refused("postgres", stack):
+    with _cut_off("postgres", stack):
         try:
             yield ()
         finally:
@@ -305,7 +291,7 @@ def _restored(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     try:
         yield ()
     finally:
-        with _refused("postgres", stack):
+        with _cut_off("postgres", stack):
             stack.postgres.kill()
             backup.start()
             stack.replace_postgres(backup)
@@ -321,7 +307,7 @@ def _failed_over(stack: ChaosStack, _: Random) -> Iterator[Iterable[int]]:
     try:
         yield ()
     finally:
-        with _refused("postgres", stack):
+        with _cut_off("postgres", stack):
             stack.postgres.kill()
             replica.promote()
             link.close()
@@ -374,22 +360,15 @@ def _children(process: Process, random: Random) -> list[psutil.Process]:
     return children
 
 
-_STORE = {"path": "/store", "method": "GET"}
-_PUSH = {"path": "/api/push"}
-_RELAY = {"path": "/relay"}
+def _of_requests(
+    part: str, requests: Mapping[str, object], name: str, lasts: tuple[float, float], **fields: object
+) -> Fault:
+    return Fault(name, part, partial(_spoiled, part, {**requests, **fields}), lasts)
 
 
-def _gorush(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
-    return Fault(name, "gorush", partial(_spoiled, "gorush", _PUSH | fields), lasts)
-
-
-def _node(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
-    return Fault(name, "node", partial(_spoiled, "node", _RELAY | fields), lasts)
-
-
-def _store(name: str, lasts: tuple[float, float], **fields: object) -> Fault:
-    return Fault(name, "node", partial(_spoiled, "node", _STORE | fields), lasts)
-
+_gorush = partial(_of_requests, "gorush", {"path": "/api/push"})
+_node = partial(_of_requests, "node", {"path": "/relay"})
+_store = partial(_of_requests, "node", {"path": "/store", "method": "GET"})
 
 #: Seconds of faults that begin when the mixed ones do.
 LONG = 120.0
@@ -415,7 +394,13 @@ FAULTS: tuple[Fault, ...] = (
             Fault(f"worker {queue} is killed", queue, partial(_process_killed, queue), (0, 5), kills=1, weight=3),
             Fault(f"a child of {queue} is killed", queue, partial(_child_killed, queue), (1, 2), kills=1, weight=3),
             Fault(f"a child of {queue} stalls", queue, partial(_child_stalled, queue), (2, 8)),
-            Fault(f"worker {queue} is stopped and killed", queue, partial(_stopped_and_killed, queue), (0, 4), kills=1),
+            Fault(
+                f"worker {queue} is stopped and killed",
+                queue,
+                partial(_process_killed, queue, has_been_asked=True),
+                (0, 4),
+                kills=1,
+            ),
             Fault(f"the clock of {queue} jumps", f"{queue}'s clock", partial(_clock_jumps, f"worker-{queue}"), (4, 10)),
         )
     ),

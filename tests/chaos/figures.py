@@ -52,8 +52,8 @@ def of(outcome: Outcome) -> dict[str, object]:
         ),
         "notifications asked for": sum(1 for _ in case.notifications()),
         "notifications delivered": sum(bool(case.delivered(item)) for _, _, item in case.notifications()),
-        "delivered again after an unknown outcome": sum(_doubled(case).values()),
-        "of these by reason": dict(_doubled(case)),
+        "delivered again after an unknown outcome": sum(doubled(case).values()),
+        "of these by reason": dict(doubled(case)),
         "failures that gorush kept to itself": sum(case.log_lost(item) for _, _, item in case.notifications()),
         "enqueued by reconcile": evidence.healed,
         "faults": len(evidence.faults),
@@ -84,9 +84,13 @@ def table(outcome: Outcome) -> Table:
     return rows
 
 
-def doubled(evidence: Evidence) -> Counter[str]:
+def doubled(case: Case) -> Counter[str]:
     """Return how many deliveries were repeated, by the unknown outcome before."""
-    return _doubled(Case(evidence))
+    return Counter(
+        reason or "not recorded"
+        for envelopes, _, item in case.notifications()
+        for reason in case.doubled(envelopes, item)
+    )
 
 
 def by_phase(evidence: Evidence) -> Table:
@@ -96,7 +100,11 @@ def by_phase(evidence: Evidence) -> Table:
     everything = Window(name="all", began=evidence.faults[0].began, ended=evidence.faults[-1].ended)
     for phase in (*evidence.faults, everything):
         waits = _waits(case, [id_ for id_ in case.messages if phase.began <= _sent_at(case, id_) < phase.ended])
-        told = f"{median(waits):.3f}", f"{quantiles(waits, n=100)[98]:.3f}", f"{max(waits):.3f}"
+        told = (
+            f"{median(waits):.3f}" if waits else "",
+            f"{quantiles(waits, n=100)[98]:.3f}" if len(waits) > 1 else "",
+            f"{max(waits):.3f}" if waits else "",
+        )
         late = sum(wait > PATIENCE for wait in waits)
         rows.add_row(phase.name, f"{phase.ended - phase.began:.0f}", str(len(waits)), *told, str(late))
     return rows
@@ -117,15 +125,6 @@ def write(outcome: Outcome, path: Path) -> None:
 
 def _count(case: Case, kind: str) -> int:
     return sum(envelopes[0].kind == kind for envelopes in case.messages.values())
-
-
-def _doubled(case: Case) -> Counter[str]:
-    """Return how many deliveries were repeated, by the unknown outcome before."""
-    return Counter(
-        reason or "not recorded"
-        for envelopes, _, item in case.notifications()
-        for reason in case.doubled(envelopes, item)
-    )
 
 
 def _waits(case: Case, ids: Iterable[str]) -> list[float]:

@@ -118,7 +118,7 @@ def run(options: Options, directory: Path, say: Callable[[str], None] = lambda _
     """Start a server, load it, let faults happen, wait until all is quiet, and judge it.
 
     Args:
-        options: see there.
+        options: load, faults and their seed: the same seed gives the same faults.
         directory: for data and logs; if we are root, every folder above it must be open to others.
         say: is told how far it is.
     """
@@ -180,7 +180,11 @@ class _Run:
         with self._watched():
             for process in loads:
                 process.start()
-            self._wreak(schedule_of(options))
+            self._wreak(
+                schedule(
+                    Random(options.seed), options.faults, options.seconds, pause=options.pause, alone=options.alone
+                )
+            )
             for process in loads:
                 ended_well(process)
             over = time.time()
@@ -260,11 +264,6 @@ def _patience(settings: dict[str, str]) -> dict[str, float]:
         "delivery_patience": lease + claim + longest_wait + QUEUE_SECONDS,
         "time_to_live": float(settings.get("WAKUPUSH_DELIVERY__MESSAGE_TIME_TO_LIVE", "86400")),
     }
-
-
-def schedule_of(options: Options) -> list[Planned]:
-    """Return the faults of a run; the same seed gives the same."""
-    return schedule(Random(options.seed), options.faults, options.seconds, pause=options.pause, alone=options.alone)
 
 
 @contextmanager

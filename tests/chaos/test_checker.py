@@ -12,6 +12,7 @@ from chaos.case import LOST_LOG, Case
 from chaos.checker import JUDGED_SECONDS, WARM_SECONDS, Kind, expected_row, judge
 from chaos.collect import busy
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Kept, Pushed, Sample, Window
+from chaos.figures import by_phase
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.devnet.demo import messages
 from wakupush.protocol.keys import PrivateKey
@@ -412,6 +413,18 @@ def test_unknown_outcome_explains_a_doubled_push() -> None:
     assert Case(evidence).doubled([REQUEST], ITEM) == ["lease_lost"]
     third = Pushed(delivery_key=KEY, outcome="delivered", at=150.0)
     assert kinds(replace(evidence, pushes=(*evidence.pushes, third))) == [Kind.PUSHED_TWICE]
+
+
+def test_a_phase_with_few_answers_has_its_row() -> None:
+    quiet = Window(name="quiet", began=90.0, ended=100.0)
+    first = Window(name="first", began=100.0, ended=101.0)
+    rows = by_phase(replace(GOOD, faults=(quiet, first, replace(quiet, name="rest", began=101.0, ended=110.0))))
+    figures = dict(
+        zip(rows.columns[0].cells, zip(*(column.cells for column in rows.columns[1:]), strict=True), strict=True)
+    )
+    assert figures["quiet"] == ("10", "0", "", "", "", "0")
+    assert figures["first"] == ("1", "1", "0.500", "", "0.500", "0")
+    assert figures["all"][1] == "3"
 
 
 def test_a_lease_begins_anew_with_each_admission() -> None:

@@ -28,7 +28,7 @@ class Deviation:
     rows: str = ""
 
 
-#: Holds for every request with an item of a type that the enum lacks, except 0: see `sends_unknown_type`.
+#: Holds for every request with an item of a type that the enum lacks, except 0: see `is_unknown_type`.
 UNKNOWN_TYPE = Deviation(
     steps=("type_99",),
     sends=REQUEST,
@@ -137,7 +137,7 @@ def deviation_of(step: dict) -> Deviation | None:
     """Return what differs in a step on purpose."""
     if gorush_trouble(step) is not None:
         return GORUSH_FAILS
-    if any(sends_unknown_type(sent) for sent in step["send"]):
+    if any(is_unknown_type(item) for sent in step["send"] for item in items(sent)):
         return UNKNOWN_TYPE
     sent = set(map(type_of, step["send"]))
     return next((each for each in DEVIATIONS if step["name"] in each.steps and each.sends in sent), None)
@@ -154,11 +154,6 @@ def gorush_trouble(step: dict) -> int | str | None:
     return "unreachable" if any("/api/push" in line for line in step["reference_log"]) else None
 
 
-def sends_unknown_type(sent: dict) -> bool:
-    """Say whether a message is a request with an item of a type that the enum lacks."""
-    return any(is_unknown_type(item) for item in items(sent))
-
-
 def type_of(sent: dict) -> str | None:
     """Return the name of the type of a message, None if it has none."""
     return (sent.get("application") or {}).get("type_name")
@@ -173,5 +168,5 @@ def items(sent: dict) -> list[dict]:
 
 
 def is_unknown_type(item: dict) -> bool:
-    """Say whether an item of a request has a type that the enum lacks."""
+    """Return whether an item of a request has a type that the enum lacks."""
     return item["type"] not in PushNotification.PushNotificationType.values()

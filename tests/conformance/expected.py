@@ -18,7 +18,7 @@ from conformance.deviations import (
     items,
     type_of,
 )
-from wakupush.model.notifications import ADDED_KEYS
+from support.profiles import ADDED_KEYS
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
     PushNotificationRegistrationResponse,

@@ -150,7 +150,7 @@ class Running:
                 self._wait_for_sentinel(shard)
 
     def _is_watched(self, sent: ClientMessage) -> bool:
-        """Say whether the server listens where a message was sent."""
+        """Return whether the server listens where a message was sent."""
         topic, entered = sent.message.content_topic, "SELECT count(*) FROM ledger WHERE message_hash = %s"
         return not self._stack.is_handled(self._postgres, sent.hash, topic) or self._count(entered, sent.hash) > 0
 
@@ -187,7 +187,7 @@ class Running:
         wait_until(lambda: self._look(client), timeout=PATIENCE, what="the sentinel is answered")
 
     def _look(self, sentinel: PrivateKey | None = None) -> bool:
-        """Sort the messages that came since the last look; say whether one answers a sentinel."""
+        """Sort the messages that came since the last look; return whether one answers a sentinel."""
         clients = (*self._conversation.clients, *((sentinel,) if sentinel else ()))
         is_answered = False
         for seen in self._observer.messages():

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from e2e.clients import SHARD, eventually, key, notify, people
+from support.profiles import ADDED_KEYS
 from wakupush.client.drivers.transport import RelayTransport
 from wakupush.client.rules.registering import Device
 from wakupush.client.rules.sending import Result
-from wakupush.model.notifications import ADDED_KEYS, NotificationType
+from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.hashing import shake256_64
 from wakupush.protocol.keys import PrivateKey

@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from chaos import figures
+from chaos.case import Case
 from chaos.checker import judge, last_registrations
 from chaos.evidence import Window
 from chaos.run import SETTINGS, open_directory
@@ -319,7 +320,8 @@ def test_everything_is_replaced_under_load(upgrade, release):
     evidence = upgrade.evidence()
     print(f"from {revision}; another primary of Redis after {seconds:.1f} s; reconcile enqueued {evidence.healed}")
     pushed = sum(push.outcome == "delivered" for push in evidence.pushes)
-    print(f"{pushed} notifications pushed; of them again after an unknown outcome: {dict(figures.doubled(evidence))}")
+    again = dict(figures.doubled(Case(evidence)))
+    print(f"{pushed} notifications pushed; of them again after an unknown outcome: {again}")
     Console(width=120).print(figures.by_phase(evidence))
     print("the longest waited:", ", ".join(figures.slowest(evidence)))
     violations = [str(violation) for violation in judge(evidence)]

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from redis import Redis
 
+from support.answering import running
 from support.certificates import self_signed
 from support.cluster import TOKEN, Cluster
 from support.devnet import serving
@@ -81,7 +82,7 @@ def cluster(certificate, tmp_path, monkeypatch) -> Iterator[Cluster]:
     account.mkdir()
     for name, content in (("token", TOKEN), ("namespace", "push"), ("ca.crt", certificate.read_text())):
         (account / name).write_text(content)
-    with Cluster(certificate, account) as cluster:
+    with running(Cluster(certificate, account)) as cluster:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(cluster.server_port))
         monkeypatch.setattr(autoscalers, "SERVICE_ACCOUNT", account)

@@ -24,6 +24,10 @@ class Server(ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_port}"
 
+    def shutdown(self):
+        self.stopped.set()
+        super().shutdown()
+
     def handle_error(self, request, client_address):
         """A client that hung up is what these tests are about."""
 
@@ -75,13 +79,19 @@ def late_half(handler):
 
 
 @contextmanager
-def serving(answer=(200, b"true")):
-    with Server(answer) as server:
+def running(server):
+    """Let a server of `socketserver` answer, in a thread, until the end of the block."""
+    with server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield server
         finally:
-            server.stopped.set()
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def serving(answer=(200, b"true")):
+    with running(Server(answer)) as server:
+        yield server

@@ -5,8 +5,6 @@ import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 TOKEN = "planted-token"
 AUTOSCALERS = "/apis/autoscaling/v2/namespaces/push/horizontalpodautoscalers/"
@@ -73,18 +71,11 @@ class Cluster(ThreadingHTTPServer):
         self.released = threading.Event()
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate)
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
 
     def get_request(self):
         raw, address = super().get_request()
         return self._context.wrap_socket(raw, server_side=True), address
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
+    def shutdown(self):
         self.released.set()
-        self.shutdown()
-        self._thread.join()
-        super().__exit__(kind, error, trace)
+        super().shutdown()

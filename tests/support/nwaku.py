@@ -5,21 +5,16 @@ from __future__ import annotations
 import base64
 import re
 import time
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
 import httpx2
-from starlette.applications import Starlette
 
 from support import recordings
+from support.go_waku import SHARD, TOPIC, Serve, relay_path
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.model.waku_message import WakuMessage
 
-Serve = Callable[[Starlette], httpx2.Client]
 AREA = "nwaku-rest"
-SHARD, OTHER_SHARD = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
-TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
 OTHER_TOPIC = "/waku/1/0xffffffff/rfc26"
 _SIZES = {"lightpush-v1-too-big": 160_000, "lightpush-v3-too-big": 160_000, "lightpush-v1-huge": 1_000_000}
 
@@ -48,10 +43,6 @@ def subscribed(serve: Serve) -> httpx2.Client:
 
 def subscribe(client: httpx2.Client, shard: str) -> None:
     assert client.post("/relay/v1/subscriptions", json=[shard]).text == "OK"
-
-
-def relay_path(shard: str = SHARD) -> str:
-    return f"/relay/v1/messages/{quote(shard, safe='')}"
 
 
 def body_of(payload: bytes, timestamp: int = 0) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation
 from wakupush.protocol import notification
 
+#: Keys that wakupush adds to those of the specification and the reference.
+ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
 HASH, CHAT = b"\x0a" * 64, b"\x0b" * 64
 #: A profile with every field that does not exclude another one.
 EVERY = {

@@ -5,7 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ def running(directory: Path, environment: dict[str, str] | None = None, **change
         stderr=subprocess.DEVNULL,
     )
     try:
-        with Gorush(f"http://127.0.0.1:{port}", timeout=30) as gorush:
+        with closing(Gorush(f"http://127.0.0.1:{port}", timeout=30)) as gorush:
             deadline = time.monotonic() + 20
             while not gorush.healthy() and time.monotonic() < deadline:
                 time.sleep(0.02)

@@ -243,7 +243,7 @@ def as_beat(context):
         redis=context.redis,
         app=context.app,
         outbox=context.outbox,
-        breaker=context.breaker,
+        breaker=context.posts.breaker,
         pace=Pace(context.settings.delivery.claim_queue),
     )
 

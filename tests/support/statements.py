@@ -15,7 +15,8 @@ def statements(folder):
         _, *parts = named_sql._NAME.split(file.read_text())
         for name, sql in zip(parts[::2], parts[1::2], strict=True):
             # Conditions that are put into others are asked by themselves.
-            whole = f"SELECT FROM deliveries WHERE true {sql}" if sql.startswith("AND ") else sql
+            table = "quarantine" if file.stem == "quarantine" else "deliveries"
+            whole = f"SELECT FROM {table} WHERE true {sql}" if sql.startswith("AND ") else sql
             names = sorted(set(re.findall(r"%\((\w+)\)[sbt]", whole)))
             for number, parameter in enumerate(names, start=1):
                 whole = re.sub(rf"%\({parameter}\)[sbt]", f"${number}", whole)

@@ -12,7 +12,7 @@ SERVER, POSTGRES = WAKUPUSH / "server", WAKUPUSH / "postgres"
 #: Statements that change rows.
 WRITES = re.compile(r"^\s*(INSERT|UPDATE|DELETE|COPY)\b|\(\s*(INSERT|UPDATE|DELETE)\b", re.MULTILINE)
 #: The modules of the engine and of the kinds that change rows, besides each `store.py`.
-WRITERS = {"engine/claim.py", "engine/isolation.py", "engine/outbox.py", "registration/loading.py"}
+WRITERS = {"engine/isolation.py", "engine/outbox.py", "engine/run.py", "registration/loading.py"}
 
 
 def modules(folder):

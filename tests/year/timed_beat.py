@@ -36,7 +36,7 @@ def _break(fault: str) -> None:
     if fault == "partitions":
         maintenance.drop_partitions = lambda *_: 0
     delete = maintenance.delete
-    maintenance.delete = lambda connection, rule: 0 if rule.name == fault else delete(connection, rule)
+    maintenance.delete = lambda connection, table, **keep: 0 if table == fault else delete(connection, table, **keep)
 
 
 if __name__ == "__main__":

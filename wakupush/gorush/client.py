@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Self
 
 import pycurl
 
@@ -90,15 +89,22 @@ class Gorush:
         """Close all connections."""
         self._handles.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def _request(self, path: str, timeout: float, content: bytes | None = None) -> _Answer | Failure:
+        answer = _Answer()
         with self._handles.take() as handle:
-            return _perform(handle, self.url + path, timeout, content)
+            handle.setopt(pycurl.URL, (self.url + path).encode())
+            set_timeout(handle, timeout)
+            handle.setopt(pycurl.HEADERFUNCTION, answer.take_header)
+            handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer.body, ANSWER_LIMIT))
+            set_content(handle, content)
+            try:
+                handle.perform()
+            except pycurl.error as error:
+                if error.args[0] == pycurl.E_WRITE_ERROR:
+                    return Failure.GORUSH_UNREADABLE
+                return Failure.GORUSH_TIMED_OUT if handle.getinfo(pycurl.REQUEST_SIZE) else Failure.GORUSH_UNREACHABLE
+            answer.status = handle.getinfo(pycurl.RESPONSE_CODE)
+        return answer
 
 
 class _Answer:
@@ -113,23 +119,6 @@ class _Answer:
         name, _, value = line.partition(b":")
         if name.lower() == b"retry-after":
             self.retry_after = value.strip().decode("latin-1")
-
-
-def _perform(handle: pycurl.Curl, url: str, timeout: float, content: bytes | None) -> _Answer | Failure:
-    answer = _Answer()
-    handle.setopt(pycurl.URL, url.encode())
-    set_timeout(handle, timeout)
-    handle.setopt(pycurl.HEADERFUNCTION, answer.take_header)
-    handle.setopt(pycurl.WRITEFUNCTION, keep_within(answer.body, ANSWER_LIMIT))
-    set_content(handle, content)
-    try:
-        handle.perform()
-    except pycurl.error as error:
-        if error.args[0] == pycurl.E_WRITE_ERROR:
-            return Failure.GORUSH_UNREADABLE
-        return Failure.GORUSH_TIMED_OUT if handle.getinfo(pycurl.REQUEST_SIZE) else Failure.GORUSH_UNREACHABLE
-    answer.status = handle.getinfo(pycurl.RESPONSE_CODE)
-    return answer
 
 
 def read_retry_after(value: str, now: float) -> float:

@@ -5,44 +5,41 @@ the device token: never log them. Source: docs/reference/contracts/gorush.md, se
 lists of error codes.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from typing import Final
 
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 
 #: Reasons of APNs, exact.
-APNS_REASONS: Mapping[str, Failure] = MappingProxyType(
-    {
-        "Unregistered": Failure.TOKEN_UNREGISTERED,
-        "ExpiredToken": Failure.TOKEN_UNREGISTERED,
-        # A token of another app or environment, or no valid token; or a topic that the device made up.
-        "BadDeviceToken": Failure.TOKEN_REJECTED,
-        "DeviceTokenNotForTopic": Failure.TOKEN_REJECTED,
-        "MissingDeviceToken": Failure.TOKEN_REJECTED,
-        "BadPath": Failure.TOKEN_REJECTED,
-        "BadTopic": Failure.TOKEN_REJECTED,
-        "MissingTopic": Failure.TOKEN_REJECTED,
-        "TopicDisallowed": Failure.TOKEN_REJECTED,
-        "PayloadTooLarge": Failure.PAYLOAD_TOO_LARGE,
-        "BadCertificate": Failure.CREDENTIALS_REJECTED,
-        "BadCertificateEnvironment": Failure.CREDENTIALS_REJECTED,
-        "BadEnvironmentKeyIdInToken": Failure.CREDENTIALS_REJECTED,
-        "ExpiredProviderToken": Failure.CREDENTIALS_REJECTED,
-        "Forbidden": Failure.CREDENTIALS_REJECTED,
-        "InvalidProviderToken": Failure.CREDENTIALS_REJECTED,
-        "MissingProviderToken": Failure.CREDENTIALS_REJECTED,
-        "UnrelatedKeyIdInToken": Failure.CREDENTIALS_REJECTED,
-        "TooManyProviderTokenUpdates": Failure.RATE_LIMITED,
-        "TooManyRequests": Failure.RATE_LIMITED,
-        "IdleTimeout": Failure.PLATFORM_UNAVAILABLE,
-        "InternalServerError": Failure.PLATFORM_UNAVAILABLE,
-        "ServiceUnavailable": Failure.PLATFORM_UNAVAILABLE,
-        "Shutdown": Failure.PLATFORM_UNAVAILABLE,
-        # A 5xx without a body.
-        "": Failure.PLATFORM_UNAVAILABLE,
-    }
-)
+APNS_REASONS: Final = {
+    "Unregistered": Failure.TOKEN_UNREGISTERED,
+    "ExpiredToken": Failure.TOKEN_UNREGISTERED,
+    # A token of another app or environment, or no valid token; or a topic that the device made up.
+    "BadDeviceToken": Failure.TOKEN_REJECTED,
+    "DeviceTokenNotForTopic": Failure.TOKEN_REJECTED,
+    "MissingDeviceToken": Failure.TOKEN_REJECTED,
+    "BadPath": Failure.TOKEN_REJECTED,
+    "BadTopic": Failure.TOKEN_REJECTED,
+    "MissingTopic": Failure.TOKEN_REJECTED,
+    "TopicDisallowed": Failure.TOKEN_REJECTED,
+    "PayloadTooLarge": Failure.PAYLOAD_TOO_LARGE,
+    "BadCertificate": Failure.CREDENTIALS_REJECTED,
+    "BadCertificateEnvironment": Failure.CREDENTIALS_REJECTED,
+    "BadEnvironmentKeyIdInToken": Failure.CREDENTIALS_REJECTED,
+    "ExpiredProviderToken": Failure.CREDENTIALS_REJECTED,
+    "Forbidden": Failure.CREDENTIALS_REJECTED,
+    "InvalidProviderToken": Failure.CREDENTIALS_REJECTED,
+    "MissingProviderToken": Failure.CREDENTIALS_REJECTED,
+    "UnrelatedKeyIdInToken": Failure.CREDENTIALS_REJECTED,
+    "TooManyProviderTokenUpdates": Failure.RATE_LIMITED,
+    "TooManyRequests": Failure.RATE_LIMITED,
+    "IdleTimeout": Failure.PLATFORM_UNAVAILABLE,
+    "InternalServerError": Failure.PLATFORM_UNAVAILABLE,
+    "ServiceUnavailable": Failure.PLATFORM_UNAVAILABLE,
+    "Shutdown": Failure.PLATFORM_UNAVAILABLE,
+    # A 5xx without a body.
+    "": Failure.PLATFORM_UNAVAILABLE,
+}
 
 #: Parts of Google's messages, in lower case; the first that occurs counts.
 FCM_MESSAGES: tuple[tuple[str, Failure], ...] = (

@@ -45,8 +45,6 @@ class DeliveryState(StrEnum):
         return self in {DeliveryState.EXPIRED, DeliveryState.DEAD_LETTER}
 
 
-#: The state in which deliveries are added, under a lease.
-INITIAL = DeliveryState.POSTING
 #: Every legal transition. A new envelope takes up again what failed, expired or ran out of attempts. An operator sends
 #: dead letters again. gorush's webhook may report that a delivery which counted as delivered has failed.
 TRANSITIONS: Mapping[DeliveryState, frozenset[DeliveryState]] = {
@@ -126,7 +124,7 @@ class Settlement:
     failure: Failure | None = None
     #: Seconds until the next attempt, for PENDING.
     wait: float | None = None
-    #: False if the attempt does not count, because it was known to have little chance.
+    #: False if the attempt does not count: it was known to have little chance, or was not made.
     counted: bool = True
     #: Version of the registration that was tried.
     version: int | None = None

@@ -97,7 +97,7 @@ class Event:
     failure: str | None = None
     #: Why a notification was filtered.
     reason: str | None = None
-    #: Which attempt of a delivery, from 1.
+    #: Which attempt of a delivery, from 1; 0 if it expired before the first one.
     attempt: int | None = None
     #: Messages in the task, or notifications in the post; None in an outcome that does not imply an `attempt`.
     batch_size: int | None = None
@@ -120,8 +120,9 @@ def period_of(time: float, days: int) -> int:
 
 #: The names of the fields, in the order of `Event`.
 FIELDS = tuple(field.name for field in fields(Event))
-#: The fields that are equal in events that are alike.
+#: The fields of which events that are alike keep the largest.
 _LONGEST: Final = ("queue_wait", "age", "latency")
+#: Returns the values that are equal in events that are alike.
 _likeness = attrgetter(*(name for name in FIELDS if name not in {"count", *_LONGEST}))
 
 

@@ -177,40 +177,14 @@ class Failure(Enum):
     ATTEMPTS_EXHAUSTED = Treatment("attempts_exhausted", Answer.INTERNAL_ERROR)
     DELIVERY_EXPIRED = Treatment("delivery_expired", Answer.INTERNAL_ERROR)
 
-    @property
-    def label(self) -> str:
-        """The name in metrics, events and logs."""
-        return self.value.label
-
-    @property
-    def answer(self) -> Answer:
-        """The answer to the sender."""
-        return self.value.answer
-
-    @property
-    def retry(self) -> Retry:
-        """Whether and how a delivery is tried again."""
-        return self.value.retry
-
-    @property
-    def token(self) -> Token:
-        """What it says about the device token."""
-        return self.value.token
-
-    @property
-    def route(self) -> Route:
-        """What it says about the route to the platform."""
-        return self.value.route
-
-    @property
-    def unknown(self) -> bool:
-        """Whether the push may have reached the device all the same."""
-        return self.value.unknown
-
-    @property
-    def of_server(self) -> bool:
-        """Whether it is the server's own, which no device can bring about."""
-        return self.value.of_server
+    def __init__(self, treatment: Treatment) -> None:
+        self.label: str = treatment.label
+        self.answer: Answer = treatment.answer
+        self.retry: Retry = treatment.retry
+        self.token: Token = treatment.token
+        self.route: Route = treatment.route
+        self.unknown: bool = treatment.unknown
+        self.of_server: bool = treatment.of_server
 
 
 def route_state(failure: Failure | None, *, proven: bool) -> Route:

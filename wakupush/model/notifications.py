@@ -13,8 +13,6 @@ from uuid import UUID
 from wakupush.model.platforms import Platform
 from wakupush.pb.push_notification_pb2 import PushNotification
 
-#: Keys that wakupush adds to those of the specification and the reference.
-ADDED_KEYS = frozenset({"notif_id", "collapse_id"})
 #: Characters of a collapse id at most (APNs).
 COLLAPSE_ID_LIMIT = 64
 _NOTIF_ID = re.compile("([0-9a-f]{64})-([1-9][0-9]{0,3})(?:-([0-9a-f]{32}))?")

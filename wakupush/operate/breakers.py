@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from redis import Redis, RedisError
 
 from wakupush.model.platforms import AppPlatform
-from wakupush.redis.breaker import BreakerStore
-from wakupush.server.delivery.breaker import BreakerState
+from wakupush.redis.breaker import BreakerState, BreakerStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,12 @@ def statuses(redis: Redis, selection: Iterable[AppPlatform]) -> list[BreakerStat
 
 
 def _status(store: BreakerStore, app_platform: AppPlatform) -> BreakerStatus:
-    fields = store.read(app_platform)
-    if fields is None:
+    view = store.read(app_platform)
+    if view is None:
         raise RedisError("Redis does not answer")
-    tripped, is_open, probes, faults, is_full = fields
-    state = BreakerState.CLOSED if not tripped else BreakerState.OPEN if is_open else BreakerState.PROBING
-    return BreakerStatus(app_platform, state, store.open_seconds(app_platform), faults, probes, is_full)
+    return BreakerStatus(
+        app_platform, view.state, store.open_seconds(app_platform), view.faults, view.probes, view.full
+    )
 
 
 def open_for(redis: Redis, selection: Sequence[AppPlatform], seconds: float) -> None:

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_before_delay, wait_random_exponential
 
 from wakupush.model.waku_message import WakuMessage
 from wakupush.runtime.urls import is_http, without_user
 from wakupush.runtime.usage import UsageError
 from wakupush.waku.codec import decode_message
-from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreadable
-from wakupush.waku.node import WakuNode, publish_with_retry
+from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NodeUnreadable
+from wakupush.waku.node import WakuNode
 
 #: Bytes of a line at most.
 LINE_LIMIT = 2 * 1024 * 1024
@@ -181,7 +182,7 @@ def _connect(waku_url: str) -> WakuNode:
         raise ReplayError("--waku-url is the URL of a REST API, for example http://127.0.0.1:8645")
     try:
         node = WakuNode(waku_url)
-        node.info()
+        node.check_alive()
     except NodeError as error:
         raise ReplayError(f"no Waku node answers at {without_user(waku_url)}: {error}; see --waku-url") from error
     return node
@@ -190,7 +191,7 @@ def _connect(waku_url: str) -> WakuNode:
 def _publish(node: WakuNode, entry: RecordedMessage, message: WakuMessage, tally: ReplayTally) -> None:
     """Publish a message and count the outcome; the first reasons why the node did not take one are shown."""
     try:
-        publish_with_retry(node, entry.pubsub_topic, message)
+        _hand_over(node, entry.pubsub_topic, message)
     except NodeError as error:
         if isinstance(error, NodeRefused):
             tally.refusals += 1
@@ -204,6 +205,21 @@ def _publish(node: WakuNode, entry: RecordedMessage, message: WakuMessage, tally
     else:
         tally.publications += 1
         tally.in_a_row = 0
+
+
+@retry(
+    retry=retry_if_exception_type(NodeUnreachable),
+    wait=wait_random_exponential(multiplier=0.2, max=2),
+    stop=stop_after_attempt(3) | stop_before_delay(5),
+    reraise=True,
+)
+def _hand_over(node: WakuNode, pubsub_topic: str, message: WakuMessage) -> None:
+    """Publish a message, up to three times within five seconds while the node is unreachable.
+
+    Raises:
+        NodeError: the last attempt failed; its subclasses say how.
+    """
+    node.publish(pubsub_topic, message)
 
 
 def _summary(tally: ReplayTally, total: int, seconds: float) -> str:

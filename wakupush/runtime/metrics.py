@@ -34,7 +34,9 @@ MESSAGES_SHORT: Final = Counter(
 CACHE_FULL: Final = Counter(
     "wakupush_node_cache_full", "Polls that found a node's cache full; the node may have dropped messages.", ["node"]
 )
-POLLS_FAILED: Final = Counter("wakupush_polls_failed", "Reads of a Waku node that failed.", ["node", "reason"])
+POLLS_FAILED: Final = Counter(
+    "wakupush_polls_failed", "Reads of a Waku node, and subscriptions at it, that failed.", ["node", "reason"]
+)
 SUBSCRIPTIONS: Final = Counter("wakupush_subscriptions", "Times that ingest subscribed shards at a node.", ["node"])
 LAST_POLL: Final = Gauge(
     "wakupush_last_poll_timestamp_seconds",
@@ -87,13 +89,11 @@ STORE_OLDEST: Final = Gauge(
     "wakupush_store_oldest_message_seconds",
     "Age of the oldest message that a Store has of a shard, 0 if it has none.",
     ["store", "pubsub_topic"],
-    multiprocess_mode="min",
 )
 STORE_WINDOW: Final = Gauge(
     "wakupush_reconcile_window_seconds",
     "How far back walks over the whole window go.",
     ["store", "pubsub_topic"],
-    multiprocess_mode="max",
 )
 STORES_COMPARED: Final = Counter(
     "wakupush_store_messages_compared",
@@ -112,7 +112,6 @@ RECONCILE_RESTING: Final = Gauge(
     "wakupush_reconcile_resting",
     "1 while walks pause because this queue has a backlog.",
     ["queue"],
-    multiprocess_mode="max",
 )
 RECONCILE_RESTS: Final = Counter("wakupush_reconcile_rests", "Times that walks paused because of a backlog.", ["queue"])
 
@@ -148,7 +147,7 @@ MESSAGES_KNOWN: Final = Counter(
 )
 MESSAGES_TO_REST: Final = Counter(
     "wakupush_messages_to_rest",
-    "Messages that workers left to the pool rest, by the queue that they came from.",
+    "Messages that workers left to the pool rest, by the queue of their kind.",
     ["queue"],
 )
 BATCH_SIZE: Final = Histogram(
@@ -186,10 +185,11 @@ BREAKER_STATE: Final = Gauge(
 )
 BREAKER_OPENED: Final = Counter("wakupush_breaker_opened", "Times that a circuit breaker opened.", ["app", "platform"])
 BREAKER_FAILED: Final = Counter(
-    "wakupush_breaker_failed", "Times that posts went out without a check of the breaker because Redis failed."
+    "wakupush_breaker_failed",
+    "Reads and changes of circuit breakers that failed because of Redis; posts then go out without a check.",
 )
 TASKS_RETURNED: Final = Counter(
-    "wakupush_tasks_returned", "Batches that went back to their queue, by reason.", ["queue", "reason"]
+    "wakupush_tasks_returned", "Tasks that went back to their queue, by reason.", ["queue", "reason"]
 )
 ANSWERS_PUBLISHED: Final = Counter("wakupush_answers_published", "Answers that a Waku node took.")
 ANSWERS_FAILED: Final = Counter(
@@ -217,7 +217,7 @@ LIMITED: Final = Counter(
     ["limit", "result"],
 )
 LIMITER_FAILED: Final = Counter(
-    "wakupush_limiter_failed", "Times that a worker could not check a limit because Redis failed."
+    "wakupush_limiter_failed", "Limits that workers and ingest could not check because Redis failed."
 )
 
 # Beat.

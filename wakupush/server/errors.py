@@ -1,12 +1,16 @@
 """Whether an exception is the fault of a message, or of what the worker depends on."""
 
+from typing import Final
+
 import psycopg
 from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg import errors
 from redis import RedisError
+from tenacity import retry, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.postgres.registrations import OutdatedError
+from wakupush.runtime.settings import STORE_SECONDS
 
 #: Postgres or Redis fail, time out, or are not migrated yet. Bad values of a message raise other errors of psycopg.
 INFRASTRUCTURE: tuple[type[Exception], ...] = (
@@ -53,3 +57,12 @@ def is_cut(error: Exception) -> bool:
     If a backend is shut down, or ended because of another one's crash, Postgres says so before.
     """
     return type(error) is psycopg.OperationalError
+
+
+#: Calls a function again while Postgres or Redis fails, or what it stores would be lost; the last error is raised.
+once_postgres_is_back: Final = retry(
+    retry=retry_if_exception(is_outage),
+    wait=wait_random_exponential(multiplier=0.2, max=3),
+    stop=stop_after_attempt(10) | stop_after_delay(STORE_SECONDS),
+    reraise=True,
+)

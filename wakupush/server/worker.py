@@ -39,8 +39,6 @@ KINDS: Final = Kinds(REGISTRATIONS, QUERIES, PUSH_REQUESTS)
 class Worker(Engine):
     """Everything that a worker process works with, opened after the fork."""
 
-    breaker: Breaker
-
     def close(self) -> None:
         """Follow up what is committed, publish answers that are held back, wait for open posts; then close all."""
         self.followers.close()
@@ -88,7 +86,6 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
         limiter=Limiter(open_redis(settings.redis.model_copy(update={"timeout": timeout}))),
         outbox=Outbox(pool, open_publisher(settings, redis)),
         gorush={app: open_gorush(settings.gorush_of(app)) for app in settings.app_names},
-        breaker=breaker,
         posts=Posts(Slots(app_platforms, settings.gorush.concurrency), breaker, Caution()),
         task_events=TaskEvents(app, node, settings.delivery.max_attempts),
         post_times=PostTimes(),

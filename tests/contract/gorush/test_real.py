@@ -1,13 +1,14 @@
 """The client against a real gorush on loopback that reaches neither Apple nor Google."""
 
 import json
-import threading
 import time
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import httpx2
 import pytest
 
+from support import answering
 from support.real_gorush import BINARY, account, running
 from wakupush.devnet.parts.processes import free_port
 from wakupush.gorush.client import Gorush
@@ -84,7 +85,7 @@ def test_bad_requests(gorush, body):
 
 
 def test_a_wrong_path(gorush):
-    with Gorush(f"{gorush.url}/elsewhere") as lost:
+    with closing(Gorush(f"{gorush.url}/elsewhere")) as lost:
         assert lost.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
         assert not lost.healthy()
 
@@ -107,7 +108,7 @@ def test_gorush_is_gone(tmp_path):
     with running(tmp_path) as gorush:
         assert gorush.healthy()
         url = gorush.url
-    with Gorush(url) as gone:
+    with closing(Gorush(url)) as gone:
         assert gone.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
 
 
@@ -127,29 +128,23 @@ class SlowHook(BaseHTTPRequestHandler):
 
 
 def test_webhook_precedes_the_sync_answer(tmp_path):
-    with HTTPServer(("127.0.0.1", 0), SlowHook) as hook:
+    with answering.running(HTTPServer(("127.0.0.1", 0), SlowHook)) as hook:
         hook.calls = []
-        thread = threading.Thread(target=hook.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         core = {
             "http_proxy": f"http://127.0.0.1:{free_port()}",
             "feedback_hook_url": f"http://127.0.0.1:{hook.server_port}/feedback",
             "feedback_header": ["X-Wakupush-Secret: 0123456789abcdef"],
         }
         android = {"enabled": True, "credential": account("http://127.0.0.1:9/token")}
-        try:
-            with running(tmp_path, core=core, android=android) as gorush:
-                outcomes = {}
-                for notif_id, platform, token in (("a", IOS, "ab" * 32), ("b", ANDROID, "")):
-                    outcomes[notif_id] = gorush.post([make(notif_id, platform, token=token)]).outcomes
-                    answered = time.monotonic()
-                    called, headers, body = hook.calls[-1]
-                    assert called < answered
-                    assert headers["X-Wakupush-Secret"] == "0123456789abcdef"
-                    assert json.loads(body)["notif_id"] == notif_id
-        finally:
-            hook.shutdown()
-            thread.join()
+        with running(tmp_path, core=core, android=android) as gorush:
+            outcomes = {}
+            for notif_id, platform, token in (("a", IOS, "ab" * 32), ("b", ANDROID, "")):
+                outcomes[notif_id] = gorush.post([make(notif_id, platform, token=token)]).outcomes
+                answered = time.monotonic()
+                called, headers, body = hook.calls[-1]
+                assert called < answered
+                assert headers["X-Wakupush-Secret"] == "0123456789abcdef"
+                assert json.loads(body)["notif_id"] == notif_id
     assert outcomes == {"a": [Failure.PLATFORM_UNREACHABLE], "b": [None]}
     assert [read_feedback(body) for *_, body in hook.calls] == [
         ("a", Failure.PLATFORM_UNREACHABLE),
@@ -183,18 +178,12 @@ class Google(BaseHTTPRequestHandler):
 
 
 def test_webhook_repeats_rejected_google_credentials(tmp_path):
-    with HTTPServer(("127.0.0.1", 0), Google) as google:
+    with answering.running(HTTPServer(("127.0.0.1", 0), Google)) as google:
         google.feedback = []
-        thread = threading.Thread(target=google.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         url = f"http://127.0.0.1:{google.server_port}"
-        try:
-            android = {"enabled": True, "credential": account(f"{url}/token")}
-            with running(tmp_path, android=android, core={"feedback_hook_url": f"{url}/hook"}) as gorush:
-                assert gorush.post([make("a", ANDROID)]).outcomes == [Failure.CREDENTIALS_REJECTED]
-                assert gorush.post([make("b", ANDROID, token="")]).outcomes == [None]
-        finally:
-            google.shutdown()
-            thread.join()
+        android = {"enabled": True, "credential": account(f"{url}/token")}
+        with running(tmp_path, android=android, core={"feedback_hook_url": f"{url}/hook"}) as gorush:
+            assert gorush.post([make("a", ANDROID)]).outcomes == [Failure.CREDENTIALS_REJECTED]
+            assert gorush.post([make("b", ANDROID, token="")]).outcomes == [None]
         told = [read_feedback(body) for body in google.feedback]
     assert told == [("a", Failure.CREDENTIALS_REJECTED), ("b", Failure.TOKEN_REJECTED)]

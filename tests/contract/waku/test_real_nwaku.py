@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from support import recordings
-from support.nwaku import AREA, OTHER_TOPIC, SHARD, TOPIC, send
+from support.go_waku import SHARD, TOPIC
+from support.nwaku import AREA, OTHER_TOPIC, send
 from support.real_nwaku import NWAKU, light_flags, real_nwaku, relay_flags, server_flags
 from wakupush.devnet.parts.processes import wait_until
 from wakupush.model.waku_message import WakuMessage

@@ -9,7 +9,7 @@ from support.answering import serving
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku.codec import decode_message, encode_message
 from wakupush.waku.errors import NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
-from wakupush.waku.node import NodeHealth, NodeInfo, WakuNode
+from wakupush.waku.node import NodeHealth, WakuNode
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "waku-rest"
 SHARD = "/waku/2/rs/16/32"
@@ -199,9 +199,8 @@ def test_store_messages_have_their_timestamp_as_a_text(name):
 
 
 def test_info(replaying):
-    body = load("debug-info")["response"]["body"]
     node, requests = replaying("debug-info")
-    assert node.info() == NodeInfo(body["enrUri"], tuple(body["listenAddresses"]))
+    node.check_alive()
     assert requests[0][1] == "/debug/v1/info"
 
 

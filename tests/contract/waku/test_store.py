@@ -120,8 +120,8 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
     assert {stored.hash for stored in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
     if manners == "nwaku":
         assert {stored.message for stored in found} == {None}
-        page = store.fetch(asked, [stored.hash for stored in found] + [bytes(32)])
-        assert {stored.message for stored in page.messages} == set(mine)
+        pages = store.fetch(asked, [stored.hash for stored in found] + [bytes(32)])
+        assert {stored.message for page in pages for stored in page.messages} == set(mine)
     else:
         assert [stored.message for stored in found] == mine  # a go-waku has no other way
 
@@ -239,8 +239,8 @@ def test_a_go_waku_asks_a_peer_by_its_store_v3():
         hashes = walked(store, everything)
         assert {stored.message for stored in hashes} == {None}
         assert {stored.hash for stored in found} <= {stored.hash for stored in hashes}
-        [fetched] = store.fetch(everything, [found[0].hash]).messages
-        assert fetched == found[0]
+        [page] = store.fetch(everything, [found[0].hash])
+        assert page.messages == (found[0],)
         asked = [sent_parameters(path) for _, path, *_ in server.requests]
     assert asked == [sent_parameters(each.path) for each in (*pages, hashes_only, by_hash)]
 
@@ -274,7 +274,8 @@ def test_a_nwaku_asks_a_peer(serve):
     with Store(str(here.base_url), peer=peer) as store, Store(str(here.base_url)) as own:
         found = walked(store, query(now, now + 200, TOPIC))
         assert {stored.hash for stored in found} == hashes(sent)
-        assert len(store.fetch(query(now, now + 200, TOPIC), [stored.hash for stored in found]).messages) == 130
+        pages = store.fetch(query(now, now + 200, TOPIC), [stored.hash for stored in found])
+        assert sum(len(page.messages) for page in pages) == 130
         assert walked(own, query(now, now + 200, TOPIC)) == []
 
 

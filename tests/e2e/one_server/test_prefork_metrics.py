@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import httpx2
 import psutil
@@ -70,6 +71,8 @@ def test_metrics_sum_all_processes_and_dead_ones(pool):
         assert len(workers) > 1  # one process alone would be counted right by accident
         before = pool.children()
         assert len(before) == PROCESSES
+        gauges = [Path(file.path) for child in before for file in child.open_files() if "gauge_live" in file.path]
+        assert gauges
         for child in before:
             os.kill(child.pid, signal.SIGKILL)
         wait_until(
@@ -78,6 +81,7 @@ def test_metrics_sum_all_processes_and_dead_ones(pool):
             what="the pool has new processes",
         )
         assert pool.counted() == 30  # a counter that fell would look like a restart
+        assert not any(file.exists() for file in gauges), "what they had in progress would be shown for ever"
         pool.register(30)
         [stored] = connection.execute("SELECT count(*) FROM registrations").fetchone()
     assert pool.counted() == stored - before_us == 60

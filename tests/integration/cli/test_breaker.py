@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from wakupush.cli import app
 from wakupush.model.failures import Route
 from wakupush.model.platforms import AppPlatform, Platform
+from wakupush.redis.breaker import BreakerState
 from wakupush.runtime.settings import BreakerSettings
-from wakupush.server.delivery.breaker import Breaker, BreakerState
+from wakupush.server.delivery.breaker import Breaker
 
 IOS = AppPlatform("", Platform.IOS)
 

@@ -279,11 +279,11 @@ def test_pages_are_read_from_an_index(connection, selection):
 
 @pytest.mark.usefixtures("several")
 def test_dead_letter_retention_covers_expired_ones(server, rows):
-    chosen = {rule.name: rule for rule in rules(RetentionSettings(deliveries=1, dead_letters=100_000))}
+    chosen = rules(RetentionSettings(deliveries=1, dead_letters=100_000))
     rows("UPDATE deliveries SET finished_at = finished_at - interval '10 seconds' RETURNING 1")
     with server.context.pool.connection() as connection:
-        assert maintenance.delete(connection, chosen["deliveries"]) == 10
-        assert maintenance.delete(connection, chosen["dead_letters"]) == 1
+        for table, count in (("deliveries", 10), ("dead_letters", 1)):
+            assert maintenance.delete(connection, table, chosen[table]) == count
     assert rows("SELECT DISTINCT state FROM deliveries") == [("dead_letter",)]
 
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import threading
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +12,7 @@ from psycopg.conninfo import make_conninfo
 from redis import Redis
 from typer.testing import CliRunner
 
+from support.answering import running
 from support.cluster import ABLE, READY, autoscaler
 from wakupush.cli import app
 from wakupush.operate.doctor.examine import _transport
@@ -227,18 +226,6 @@ def test_who_may_not_look_is_told_as_whom_to_connect(environment, dsn, members):
     assert (code, "connect as wakupush_operator or as the owner" in texts(findings, "fault")) == (1, True)
 
 
-@contextmanager
-def serving(handler):
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 class Misdated(BaseHTTPRequestHandler):
     """A Waku node, the development one, behind a proxy whose clock is broken."""
 
@@ -258,7 +245,7 @@ class Misdated(BaseHTTPRequestHandler):
 
 
 def test_a_date_that_is_none(environment, node):
-    with serving(Misdated) as server:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Misdated)) as server:
         server.node = node
         code, findings = examine(environment, WAKUPUSH_WAKU__URL=f"http://127.0.0.1:{server.server_port}")
     assert code == 0
@@ -283,7 +270,7 @@ class Configured(BaseHTTPRequestHandler):
 def test_a_gorush_that_calls_no_webhook(environment):
     recording = Path(__file__).parents[2] / "recordings" / "gorush" / "config.json"
     config = json.loads(recording.read_text())["response"]["body"]
-    with serving(Configured) as gorush:
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Configured)) as gorush:
         url = f"http://127.0.0.1:{gorush.server_port}"
         gorush.config = config
         code, findings = examine(environment, WAKUPUSH_GORUSH__URL=url)

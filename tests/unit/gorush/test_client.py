@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 
 import pytest
@@ -31,11 +31,11 @@ def server():
 
 @pytest.fixture
 def gorush(server):
-    with Gorush(server.url) as client:
+    with closing(Gorush(server.url)) as client:
         yield client
 
 
-def closing(handler):
+def hang_up(handler):
     """Answer, and close the connection without a word that it is not kept."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(ACCEPTED[1]), ACCEPTED[1]))
 
@@ -52,7 +52,7 @@ def test_a_post(server, gorush):
 
 
 def test_a_path_before_the_api(server):
-    with Gorush(f"{server.url}/gorush/") as client:
+    with closing(Gorush(f"{server.url}/gorush/")) as client:
         client.post([make()])
     assert server.requests[0][1] == "/gorush/api/push"
 
@@ -116,7 +116,7 @@ def test_gorush_asks_to_be_left_alone(server, gorush):
 def test_no_answer_in_time(server, answer, expected):
     server.answers = [answer]
     begun = time.monotonic()
-    with Gorush(server.url, timeout=0.2) as hasty:
+    with closing(Gorush(server.url, timeout=0.2)) as hasty:
         assert hasty.post([make()]).outcomes == [expected]
     assert time.monotonic() - begun < 30
 
@@ -124,7 +124,7 @@ def test_no_answer_in_time(server, answer, expected):
 def test_the_time_of_a_post_runs_from_its_beginning(server):
     server.answers = [late_half]
     begun = time.monotonic()
-    with Gorush(server.url, timeout=4) as client:
+    with closing(Gorush(server.url, timeout=4)) as client:
         assert client.post([make()]).outcomes == [Failure.GORUSH_TIMED_OUT]
     assert time.monotonic() - begun < 7
 
@@ -132,14 +132,14 @@ def test_the_time_of_a_post_runs_from_its_beginning(server):
 def test_nothing_listens():
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
-        with Gorush(f"http://127.0.0.1:{reserved.getsockname()[1]}") as client:
+        with closing(Gorush(f"http://127.0.0.1:{reserved.getsockname()[1]}")) as client:
             assert client.post([make()]).outcomes == [Failure.GORUSH_UNREACHABLE]
             assert not client.healthy()
 
 
 def test_posts_at_the_same_time(server):
     server.answers = [hang, ACCEPTED]
-    with Gorush(server.url, timeout=5) as client, ThreadPoolExecutor() as pool:
+    with closing(Gorush(server.url, timeout=5)) as client, ThreadPoolExecutor() as pool:
         hung = pool.submit(client.post, [make("a")])
         wait_until(lambda: server.requests, timeout=30, what="the first post came")
         assert client.post([make("b")]).outcomes == [None]
@@ -161,7 +161,7 @@ def test_lost_post_on_a_kept_connection_is_final(server, gorush, size, ending):
 
 def test_closed_idle_connection_costs_no_attempt(server, gorush):
     for number in range(3):
-        server.answers = [closing]
+        server.answers = [hang_up]
         assert gorush.post([make(str(number))]).outcomes == [None]
         time.sleep(0.05)
     assert len(server.requests) == 3
@@ -173,7 +173,7 @@ def test_a_connection_that_is_not_taken():
             waiting = others.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        with Gorush(f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=0.2, timeout=30) as client:
+        with closing(Gorush(f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=0.2, timeout=30)) as client:
             begun = time.monotonic()
             assert client.post([make()]).outcomes == [Failure.GORUSH_UNREACHABLE]
     assert time.monotonic() - begun < 15

@@ -1,6 +1,7 @@
 import pytest
 
-from wakupush.model.notifications import ADDED_KEYS, Notification
+from support.profiles import ADDED_KEYS
+from wakupush.model.notifications import Notification
 from wakupush.model.platforms import Platform
 
 TOKEN = "secret-token"

@@ -49,8 +49,8 @@ SILENT_SECONDS = 3600
 ONE_EACH = 7
 #: Share of Redis' memory from which on it is nearly full.
 FULL_SHARE = 0.8
-#: The oldest release of Postgres that the server was tested with.
-OLDEST_POSTGRES = 13
+#: The oldest release of Postgres that has all that our SQL uses: `max` of a transaction's number came with it.
+OLDEST_POSTGRES = 15
 #: How many rights of a login are listed at most.
 MOST_RIGHTS = 5
 

@@ -2,7 +2,7 @@
 
 import math
 import random
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -25,16 +25,19 @@ TASK_SIZE: Final = 100
 def claim_due(beat: Beat) -> int:
     """Enqueue the next attempts of deliveries whose time has come, and the end of those that expired; return how many.
 
-    Chance decides which app and platform comes first: the backlog of one is not to keep out the others.
+    Chance decides which app and platform comes first: the backlog of one is not to keep out the others. The metric of
+    the breakers is set, also of those without anything due.
     """
     with beat.pool.connection() as connection:
-        app_platforms = due.app_platforms(connection)
+        backlogs = due.app_platforms(connection)
     waiting = beat.redis.llen(DISPATCH.name)
+    for app_platform in {*app_platforms(beat.settings), *backlogs}:
+        beat.breaker.show(app_platform)
     beat.pace.look(waiting)
     if not waiting:
         beat.breaker.note_taken()
     enqueued = _end_expired(beat)
-    return enqueued + sum(_claim_due_of(one, beat) for one in random.sample(app_platforms, len(app_platforms)))
+    return enqueued + sum(_claim_due_of(one, beat) for one in random.sample(backlogs, len(backlogs)))
 
 
 def _claim_due_of(app_platform: AppPlatform, beat: Beat) -> int:
@@ -65,14 +68,7 @@ def _end_expired(beat: Beat) -> int:
         expired = due.expired(connection, most)
     tasks = math.ceil(expired / EXPIRED_MOST)
     for _ in range(tasks):
-        beat.app.send_task(
-            DELIVER,
-            args=[{}],
-            queue=DISPATCH.name,
-            headers={"messages": 1, "seen": beat.now()},
-            argsrepr=f"(up to {EXPIRED_MOST} that expired)",
-            kwargsrepr="",
-        )
+        _send(beat, DELIVER, {}, 1, f"(up to {EXPIRED_MOST} that expired)")
     beat.pace.note(None, expired, tasks, now=now)
     return expired
 
@@ -81,16 +77,9 @@ def _enqueue(beat: Beat, together: list[Due]) -> None:
     """Enqueue one attempt for each of these deliveries of an app and platform: a task with the first's id and facts."""
     first = together[0]
     most = beat.settings.delivery.max_attempts
-    beat.app.send_task(
-        DELIVER,
-        args=[{one.delivery_key.hex(): one.begun for one in together}],
-        queue=DISPATCH.name,
-        task_id=first.task_id,
-        retries=first.begun,
-        headers={"messages": len(together), "seen": beat.now()},
-        argsrepr=attempt_argument(first.begun + 1, most, len(together), first.app_platform, first.failure),
-        kwargsrepr="",
-    )
+    begun_attempts = {one.delivery_key.hex(): one.begun for one in together}
+    text = attempt_argument(first.begun + 1, most, len(together), first.app_platform, first.failure)
+    _send(beat, DELIVER, begun_attempts, len(together), text, task_id=first.task_id, retries=first.begun)
 
 
 def enqueue_feedback(beat: Beat) -> int:
@@ -100,15 +89,29 @@ def enqueue_feedback(beat: Beat) -> int:
         due_deliveries = due.claim_feedback(connection, limit=CLAIMED_MOST, seconds=claim)
     for position in range(0, len(due_deliveries), TASK_SIZE):
         part = due_deliveries[position : position + TASK_SIZE]
-        beat.app.send_task(
-            FEEDBACK,
-            args=[[delivery_key.hex() for delivery_key in part]],
-            queue=DISPATCH.name,
-            headers={"messages": len(part), "seen": beat.now()},
-            argsrepr=f"({len(part)} deliveries that had read as delivered)",
-            kwargsrepr="",
-        )
+        keys = [delivery_key.hex() for delivery_key in part]
+        _send(beat, FEEDBACK, keys, len(part), f"({len(part)} deliveries that had read as delivered)")
     return len(due_deliveries)
+
+
+def _send(beat: Beat, task: str, argument: object, messages: int, text: str, **options: Any) -> None:
+    """Put a task into the dispatch queue.
+
+    Args:
+        argument: its only one.
+        messages: how many it counts as.
+        text: what is shown as its argument.
+        options: more of Celery's.
+    """
+    beat.app.send_task(
+        task,
+        args=[argument],
+        queue=DISPATCH.name,
+        headers={"messages": messages, "seen": beat.now()},
+        argsrepr=text,
+        kwargsrepr="",
+        **options,
+    )
 
 
 def count_dead_letters(beat: Beat) -> None:

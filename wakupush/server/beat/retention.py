@@ -14,7 +14,6 @@ from psycopg import Connection
 from psycopg_pool import PoolTimeout
 
 from wakupush.postgres import maintenance, message_segments, quarantine, query_topics, registrations, token_trials
-from wakupush.postgres.maintenance import RetentionRule
 from wakupush.redis import presence, watched
 from wakupush.runtime import metrics
 from wakupush.runtime.connections.postgres import autocommit
@@ -80,7 +79,10 @@ def _work(beat: Beat) -> dict[str, Callable[[], int | None]]:
         maintenance.ADMITTED_REQUESTS: partial(
             _drop_partitions, beat, maintenance.ADMITTED_REQUESTS, keep.admitted_requests
         ),
-        **{rule.name: partial(_in_chunks, beat, partial(maintenance.delete, rule=rule)) for rule in rules(keep)},
+        **{
+            table: partial(_in_chunks, beat, partial(maintenance.delete, table=table, keep=seconds))
+            for table, seconds in rules(keep).items()
+        },
         "delivery_events_default": partial(_delete_events, beat),
     }
     if keep.registrations is not None:
@@ -92,18 +94,18 @@ def _work(beat: Beat) -> dict[str, Callable[[], int | None]]:
     return work
 
 
-def rules(keep: RetentionSettings) -> tuple[RetentionRule, ...]:
-    """Return what is deleted row by row."""
-    return (
-        RetentionRule("deliveries", keep.deliveries),
-        RetentionRule("dead_letters", keep.dead_letters),
-        RetentionRule("ledger_default", keep.ledger),
-        RetentionRule("event_export", EXPORT_SECONDS),
-        RetentionRule("admitted_requests_default", keep.admitted_requests),
-        RetentionRule("message_attempts", keep.ledger),
-        RetentionRule("quarantine", keep.dead_letters),
-        RetentionRule("app_token_trials", token_trials.WINDOW_SECONDS),
-    )
+def rules(keep: RetentionSettings) -> dict[str, float]:
+    """Return what is deleted row by row, by the names that `maintenance.delete` takes, and after how many seconds."""
+    return {
+        "deliveries": keep.deliveries,
+        "dead_letters": keep.dead_letters,
+        "ledger_default": keep.ledger,
+        "event_export": EXPORT_SECONDS,
+        "admitted_requests_default": keep.admitted_requests,
+        "message_attempts": keep.ledger,
+        "quarantine": keep.dead_letters,
+        "app_token_trials": token_trials.WINDOW_SECONDS,
+    }
 
 
 def _in_chunks(beat: Beat, delete: Callable[[Connection], int]) -> int:
@@ -157,8 +159,9 @@ def _drop_events(beat: Beat) -> int:
 def _delete_events(beat: Beat) -> int:
     """Delete events in no partition: those whose time is wrong, or of a day that had none."""
     with beat.pool.connection() as connection:
-        rule = RetentionRule("delivery_events_default", *_event_retention(beat, connection))
-    return _in_chunks(beat, partial(maintenance.delete, rule=rule))
+        keep, keep_missing = _event_retention(beat, connection)
+    delete = partial(maintenance.delete, table="delivery_events_default", keep=keep, keep_missing=keep_missing)
+    return _in_chunks(beat, delete)
 
 
 def _unwatch(beat: Beat) -> int:
@@ -185,9 +188,13 @@ def _unwatch(beat: Beat) -> int:
 
 
 def expire_segments(beat: Beat) -> int:
-    """Delete segments whose message was not completed in time, and the oldest if too many are kept; return how many.
+    """Delete segments whose message was not completed in time, and those of random messages if there are too many.
 
-    A flood of parts that are never completed does not hold up a message whose parts come one after the other.
+    Chance decides, not age: a flood of parts that are never completed does not shut out a message whose parts come one
+    after the other.
+
+    Returns:
+        How many.
     """
     with beat.pool.connection() as connection:
         expired = message_segments.expire(connection, SEGMENT_SECONDS)

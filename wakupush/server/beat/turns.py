@@ -27,27 +27,21 @@ class Turns:
     """When each job was last begun, and whether it worked last time."""
 
     def __init__(self) -> None:
-        self._begun = dict.fromkeys(JOBS, time.monotonic())
-        self._worked = dict.fromkeys(JOBS, False)
-
-    def begin(self, work: Callable[[Beat], object]) -> None:
-        """Note that a run of a job begins."""
-        self._begun[work] = time.monotonic()
-
-    def end(self, work: Callable[[Beat], object], *, worked: bool) -> None:
-        """Note how a run of a job ended."""
-        self._worked[work] = worked
+        #: Monotonic seconds.
+        self.begun = dict.fromkeys(JOBS, time.monotonic())
+        #: A job that pauses for long may take long: beat is ready before the first run of such a job ends.
+        self.worked = {work: pause > STUCK_SECONDS for work, pause in JOBS.items()}
 
     def healthy(self) -> dict[str, bool]:
         """Say of each job, by its name, whether it is repeated; one that fails is."""
         now = time.monotonic()
         return {
-            work.__name__: now - self._begun[work] < pause + max(pause, STUCK_SECONDS) for work, pause in JOBS.items()
+            work.__name__: now - self.begun[work] < pause + max(pause, STUCK_SECONDS) for work, pause in JOBS.items()
         }
 
     def ready(self) -> dict[str, bool]:
         """Say of each job, by its name, whether its last run worked."""
-        return {work.__name__: worked for work, worked in self._worked.items()}
+        return {work.__name__: worked for work, worked in self.worked.items()}
 
 
 def run(beat: Beat, stop: Event, turns: Turns) -> None:
@@ -65,12 +59,12 @@ def run(beat: Beat, stop: Event, turns: Turns) -> None:
 def _repeat(beat: Beat, stop: Event, turns: Turns, work: Callable[[Beat], object], pause: float) -> None:
     failures = 0
     while not stop.is_set():
-        turns.begin(work)
+        turns.begun[work] = time.monotonic()
         try:
             work(beat)
         except Exception as error:
             failures += 1
-            turns.end(work, worked=False)
+            turns.worked[work] = False
             metrics.JOBS_FAILED.labels(work.__name__).inc()
             if not is_outage(error):
                 log.exception("job_failed", job=work.__name__)
@@ -79,5 +73,5 @@ def _repeat(beat: Beat, stop: Event, turns: Turns, work: Callable[[Beat], object
             stop.wait(min(pause * 2.0 ** min(failures, 10), max(pause, GROWN_SECONDS), RETRY_SECONDS))
         else:
             failures = 0
-            turns.end(work, worked=True)
+            turns.worked[work] = True
             stop.wait(pause)

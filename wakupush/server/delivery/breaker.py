@@ -9,8 +9,6 @@ Redis everything is let through. See docs/adr/0015-own-circuit-breaker.md.
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
 import structlog
@@ -18,7 +16,7 @@ from redis import Redis
 
 from wakupush.model.failures import Route
 from wakupush.model.platforms import AppPlatform
-from wakupush.redis.breaker import BreakerStore
+from wakupush.redis.breaker import BreakerState, BreakerStore, BreakerView
 from wakupush.runtime import metrics
 from wakupush.runtime.settings import BreakerSettings
 
@@ -32,26 +30,6 @@ FULL_SECONDS: Final = 2 * CACHE_SECONDS
 PROBES: Final = 3
 #: Seconds without a fault after which the faults in a row are forgotten.
 MEMORY_SECONDS: Final = 60.0
-
-
-class BreakerState(IntEnum):
-    """What a breaker lets through; the numbers are those of its metric."""
-
-    CLOSED = 0
-    PROBING = 1
-    OPEN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A breaker as it was read."""
-
-    state: BreakerState = BreakerState.CLOSED
-    #: In a row, while it is closed.
-    faults: int = 0
-    #: Under way.
-    probes: int = 0
-    full: bool = False
 
 
 class Breaker:
@@ -73,25 +51,27 @@ class Breaker:
         self._settings = settings
         self._probe_seconds = probe_seconds
         self._clock = clock
-        self._views: dict[AppPlatform, tuple[float, _View]] = {}
+        self._views: dict[AppPlatform, tuple[float, BreakerView]] = {}
         self._hung: dict[AppPlatform, float] = {}
-        #: Deliveries that were enqueued as probes and, as far as is known, not taken; and since when.
+        #: When deliveries were last enqueued as probes, and how many were that are, as far as is known, not taken.
         self._enqueued: dict[AppPlatform, tuple[float, int]] = {}
 
     def is_closed(self, app_platform: AppPlatform) -> bool:
         """Return whether posts may be begun without asking for a probe."""
         return self._view(app_platform).state is BreakerState.CLOSED
 
+    def show(self, app_platform: AppPlatform) -> None:
+        """Set the metric of the state. Beat alone does, at each of its looks: in an idle worker it would grow old."""
+        metrics.BREAKER_STATE.labels(*app_platform.labels).set(self._view(app_platform).state)
+
     def claimable(self, app_platform: AppPlatform, most: int) -> int:
         """Return how many due deliveries, at most `most`, may be enqueued; `note_enqueued` takes note of them.
 
-        Beat asks all the time, so the metric of the state is set here: in an idle worker it would grow old. Beat reads
-        the breaker anew unless it was closed, to see at once that it is.
+        Unless the breaker was closed it is read anew, to see at once that it is.
         """
         if not self.is_closed(app_platform):
             self._forget(app_platform)
         view = self._view(app_platform)
-        metrics.BREAKER_STATE.labels(*app_platform.labels).set(view.state)
         if view.state is BreakerState.CLOSED:
             return most
         if view.state is BreakerState.OPEN:
@@ -103,8 +83,13 @@ class Breaker:
 
     def note_enqueued(self, app_platform: AppPlatform, deliveries: int) -> None:
         """Take note of due deliveries that were enqueued: more than the probes would lose their turn."""
-        if not self.is_closed(app_platform):
-            self._enqueued[app_platform] = self._clock(), deliveries
+        if not deliveries or self.is_closed(app_platform):
+            return
+        now = self._clock()
+        since, enqueued = self._enqueued.get(app_platform, (-math.inf, 0))
+        if now - since < CACHE_SECONDS:
+            deliveries += enqueued
+        self._enqueued[app_platform] = now, deliveries
 
     def note_taken(self) -> None:
         """Take note that workers have taken all that was enqueued."""
@@ -173,24 +158,15 @@ class Breaker:
         elif opened:
             log.warning("breaker_stays_open", app=app_platform.app, platform=app_platform.platform.label, seconds=pause)
 
-    def _view(self, app_platform: AppPlatform) -> _View:
-        read, view = self._views.get(app_platform, (None, _View()))
+    def _view(self, app_platform: AppPlatform) -> BreakerView:
+        """Return a breaker as it was read last. One that cannot be read counts as closed."""
+        read, view = self._views.get(app_platform, (None, BreakerView()))
         now = self._clock()
         if read is None or now - read >= CACHE_SECONDS:
-            view = _seen(self._store.read(app_platform))
+            view = self._store.read(app_platform) or BreakerView()
             self._views[app_platform] = now, view
         return view
 
     def _forget(self, app_platform: AppPlatform) -> None:
         """Read anew next time: what is stored is about to change."""
         self._views.pop(app_platform, None)
-
-
-def _seen(read: tuple[bool, bool, int, int, bool] | None) -> _View:
-    if read is None:
-        return _View()
-    tripped, is_open, probes, faults, full = read
-    state = BreakerState.CLOSED
-    if tripped:
-        state = BreakerState.OPEN if is_open else BreakerState.PROBING
-    return _View(state, faults, probes, full)

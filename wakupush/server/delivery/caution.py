@@ -12,6 +12,8 @@ from wakupush.server.delivery.posting import Posting
 
 #: These concern a post as a whole and nothing of it was taken: posting one by one would show no more.
 _WHOLE_POST: Final = {Failure.GORUSH_UNREACHABLE, Failure.GORUSH_THROTTLED}
+#: Seconds for which a platform is remembered after a failure.
+FAILED_SECONDS: Final = 60.0
 #: Seconds for which a device is remembered if gorush refuses its notification, and how many devices are.
 REFUSED_SECONDS: Final = 3600.0
 MOST_REFUSED: Final = 10_000
@@ -23,13 +25,9 @@ class Caution:
     Platforms, because failures were seen: of many failures in one post gorush may lose some, which then look like
     successes (docs/reference/contracts/gorush.md, 3). Devices, because gorush refused their post: it refuses the whole
     post, and then each notification in it costs a separate one. A device is to cause that only once.
-
-    Args:
-        seconds: for how long after a failure.
     """
 
-    def __init__(self, seconds: float = 60.0) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._until: dict[AppPlatform, float] = {}
         #: Until when a device's notifications are posted alone; the device that was refused last comes last.
         self._refused: OrderedDict[Installation, float] = OrderedDict()
@@ -42,7 +40,7 @@ class Caution:
             now: monotonic time in seconds.
         """
         if any(outcome is not None and outcome not in _WHOLE_POST for outcome in outcomes):
-            self._until[app_platform] = now + self._seconds
+            self._until[app_platform] = now + FAILED_SECONDS
 
     def note_refused(self, posting: Posting, now: float) -> None:
         """Take note that gorush refused a post with this delivery alone (`now` in monotonic seconds)."""

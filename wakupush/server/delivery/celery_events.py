@@ -58,7 +58,10 @@ class TaskEvents:
         return [("task-received", {"uuid": delivery.task_id, **fields}), _started(delivery)]
 
     def report_beginnings(self, postings: Iterable[Posting]) -> None:
-        """Report that due attempts begin; Celery reports that of its task, but not that the last one was lost."""
+        """Report that due attempts begin, and which of those before them were lost: these are counted as retries, too.
+
+        Celery reports the beginning of its task alone.
+        """
         new_events = []
         for posting in postings:
             delivery = posting.delivery

@@ -92,14 +92,18 @@ def _posting(sender: Sender, delivery: Delivery, receiver: Receiver | None, repo
 
 
 def _end(delivery: Delivery, receiver: Receiver | None, most: int) -> Settlement | None:
-    """Return the end of a delivery that has no attempt or time left, or is not wanted any more; None if it goes on."""
+    """Return the end of a delivery that has no attempt or time left, or is not wanted any more; None if it goes on.
+
+    The attempt that taking it began is not made, so it does not count.
+    """
     if delivery.expired:
-        return Settlement(delivery=delivery, state=DeliveryState.EXPIRED, failure=Failure.DELIVERY_EXPIRED)
-    if delivery.attempt > most:
-        failure = delivery.failure or Failure.ATTEMPTS_EXHAUSTED
-        return Settlement(delivery=delivery, state=DeliveryState.DEAD_LETTER, failure=failure)
-    if receiver is not None and not receiver.preferences.token_fits:
-        return Settlement(delivery=delivery, state=DeliveryState.FAILED, failure=Failure.WRONG_TOKEN)
-    if receiver is not None and filtered(delivery.notification_type, receiver.preferences):
-        return Settlement(delivery=delivery, state=DeliveryState.FAILED, failure=Failure.UNWANTED)
-    return None
+        state, failure = DeliveryState.EXPIRED, Failure.DELIVERY_EXPIRED
+    elif delivery.attempt > most:
+        state, failure = DeliveryState.DEAD_LETTER, delivery.failure or Failure.ATTEMPTS_EXHAUSTED
+    elif receiver is not None and not receiver.preferences.token_fits:
+        state, failure = DeliveryState.FAILED, Failure.WRONG_TOKEN
+    elif receiver is not None and filtered(delivery.notification_type, receiver.preferences):
+        state, failure = DeliveryState.FAILED, Failure.UNWANTED
+    else:
+        return None
+    return Settlement(delivery=delivery, state=state, failure=failure, counted=False)

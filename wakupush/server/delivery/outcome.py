@@ -6,21 +6,19 @@ from typing import Final
 
 import structlog
 from psycopg import Connection
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.gorush.outcomes import PostOutcome
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
-from wakupush.model.failures import Failure, Route, route_state
+from wakupush.model.failures import Failure, Retry, Route, route_state
 from wakupush.postgres import deliveries, events, registrations
 from wakupush.runtime import metrics
-from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.delivery import tokens
 from wakupush.server.delivery.events import count_events, death_events, delivery_event, failure_kind
 from wakupush.server.delivery.posting import Posting
-from wakupush.server.delivery.retry import state_after
+from wakupush.server.delivery.retry import next_wait
 from wakupush.server.delivery.sender import Sender
-from wakupush.server.errors import INFRASTRUCTURE
+from wakupush.server.errors import INFRASTRUCTURE, once_postgres_is_back
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -95,17 +93,15 @@ def _settlement(
     if failure is None:
         return success
     counted = not (probe and route_state(failure, proven=success.proven) is Route.BROKEN and not failure.unknown)
-    settings = sender.settings.delivery
-    state, wait = state_after(delivery, failure, settings, counted=counted, retry_after=retry_after)
+    attempt = delivery.attempt if counted else max(1, delivery.attempt - 1)
+    wait = next_wait(failure, attempt, sender.settings.delivery, at_least=retry_after)
+    state = DeliveryState.PENDING
+    if wait is None:
+        state = DeliveryState.FAILED if failure.retry is Retry.NEVER else DeliveryState.DEAD_LETTER
     return replace(success, state=state, failure=failure, wait=wait, counted=counted)
 
 
-@retry(
-    retry=retry_if_exception_type(INFRASTRUCTURE),
-    wait=wait_random_exponential(multiplier=0.2, max=3),
-    stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
-    reraise=True,
-)
+@once_postgres_is_back
 def _store(
     sender: Sender,
     post: Sequence[Posting],

@@ -13,7 +13,7 @@ PERCENTILE: Final = 0.99
 
 
 class PostTimes:
-    """The 99th percentile of how long after its transaction began a first attempt had reached its device.
+    """The 99th percentile of the seconds from the beginning of a first attempt's transaction to its stored success.
 
     It is taken over one success of each of 100 devices, and stays until 100 devices have had another one. So neither
     the absence of a push nor a stranger with few devices shows in it. Threads may share it.

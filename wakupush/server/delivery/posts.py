@@ -56,7 +56,10 @@ class Posts:
     def _start_app(
         self, app_platform: AppPlatform, posts: list[list[Posting]], work: Work, *, scheduled: bool
     ) -> list[Future[Failed]]:
-        """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first."""
+        """Start the posts of a platform: in all free slots, or as many probes as its breaker gives, proven first.
+
+        What finds no thread is put back, too.
+        """
         slots = self.slots.reserve(app_platform, len(posts), scheduled=scheduled)
         if not slots:
             self.breaker.note_full(app_platform)
@@ -70,11 +73,19 @@ class Posts:
             self.slots.release(app_platform, slots - probes, scheduled=scheduled)
             singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]
             slots, posts, deferred = probes, singles[:probes], singles[probes:]
-        futures = []
-        for slot in range(slots):
-            share = posts[slot::slots]
-            run = partial(self._work_through, app_platform, share, work=work, probe=probes is not None)
-            futures.append(self.slots.submit(app_platform, run, scheduled=scheduled))
+        shares = [posts[slot::slots] for slot in range(slots)]
+        futures: list[Future[Failed]] = []
+        try:
+            for share in shares:
+                run = partial(self._work_through, app_platform, share, work=work, probe=probes is not None)
+                futures.append(self.slots.submit(app_platform, run, scheduled=scheduled))
+        except RuntimeError:
+            log.exception("no_thread")
+            remaining = shares[len(futures) :]
+            self.slots.release(app_platform, len(remaining), scheduled=scheduled)
+            for share in remaining:
+                deferred += share
+                self.breaker.note(app_platform, [], probe=probes is not None)
         if deferred:
             work.put_back(_flat(deferred))
         return futures
@@ -105,6 +116,7 @@ class Posts:
                 result = work.attempt(post, probe)
             except Exception:
                 log.exception("post_failed", deliveries=len(post), put_back=len(remaining))
+                self.breaker.note(app_platform, [], probe=probe)
                 break
             self.caution.note(app_platform, result.platform_failures, time.monotonic())
             if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:

@@ -5,7 +5,6 @@ The wait itself is a row's ``next_attempt_at``, so it survives restarts.
 
 from tenacity import RetryCallState, Retrying, wait_random_exponential
 
-from wakupush.model.deliveries import Delivery, DeliveryState
 from wakupush.model.failures import Failure, Retry
 from wakupush.model.notifications import NotificationType
 from wakupush.runtime.settings import DeliverySettings
@@ -43,25 +42,3 @@ def times_to_live(settings: DeliverySettings) -> dict[NotificationType, float]:
         # It waits for an answer, too.
         NotificationType.CONTACT_REQUEST: settings.join_request_time_to_live,
     }
-
-
-def state_after(
-    delivery: Delivery,
-    failure: Failure,
-    settings: DeliverySettings,
-    *,
-    counted: bool = True,
-    retry_after: float = 0.0,
-) -> tuple[DeliveryState, float | None]:
-    """Return the state after an attempt that failed, and the seconds until the next one.
-
-    Args:
-        settings: see `next_wait`.
-        counted: whether the attempt counts.
-        retry_after: seconds that gorush asked for.
-    """
-    attempt = delivery.attempt if counted else max(1, delivery.attempt - 1)
-    wait = next_wait(failure, attempt, settings, at_least=retry_after)
-    if wait is not None:
-        return DeliveryState.PENDING, wait
-    return DeliveryState.FAILED if failure.retry is Retry.NEVER else DeliveryState.DEAD_LETTER, None

@@ -8,6 +8,7 @@ from threading import Lock, get_ident
 from typing import TypeVar
 
 from wakupush.model.platforms import AppPlatform
+from wakupush.runtime import threads
 from wakupush.runtime.settings import CANARY
 
 T = TypeVar("T")
@@ -20,13 +21,16 @@ class Slots:
 
     Args:
         app_platforms: all that there are.
-        slots: posts at the same time, of all of these together; at least one for each. The canary has one besides.
+        slots: posts at the same time, of all of these together; at least one for each. The canary has one besides, and
+            where apps have names the one without, which has no gorush.
     """
 
     def __init__(self, app_platforms: Collection[AppPlatform], slots: int) -> None:
-        users = sum(one.app != CANARY for one in app_platforms)
+        have_names = any(one.app not in {"", CANARY} for one in app_platforms)
+        besides = {"", CANARY} if have_names else {CANARY}
+        users = sum(one.app not in besides for one in app_platforms)
         each = max(1, slots // max(1, users))
-        self._most = {one: 1 if one.app == CANARY else each for one in app_platforms}
+        self._most = {one: 1 if one.app in besides else each for one in app_platforms}
         #: Slots in use, by whether beat enqueued what is posted in them.
         self._used: dict[AppPlatform, Counter[bool]] = {one: Counter() for one in app_platforms}
         self._lock = Lock()
@@ -50,7 +54,11 @@ class Slots:
             self._used[app_platform][scheduled] -= slots
 
     def submit(self, app_platform: AppPlatform, work: Callable[[], T], *, scheduled: bool = False) -> Future[T]:
-        """Start work in a slot that was reserved; it is given back at the end."""
+        """Start work in a slot that was reserved; it is given back at the end.
+
+        Raises:
+            RuntimeError: no thread can be had; the slot stays reserved.
+        """
 
         def run() -> T:
             try:
@@ -59,7 +67,7 @@ class Slots:
                 self._begun[app_platform].pop(get_ident(), None)
                 self.release(app_platform, 1, scheduled=scheduled)
 
-        return self._threads.submit(run)
+        return threads.submit(self._threads, run)
 
     def begin(self, app_platform: AppPlatform) -> None:
         """Say that the calling thread, in its slot, begins a post."""

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from threading import Condition, Semaphore, Thread
@@ -13,6 +14,7 @@ import structlog
 
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_logged
+from wakupush.runtime.threads import submit
 
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ class Followers:
 class Later:
     """Does what it is given when its time has come, all that is due together; made after a fork.
 
-    It holds `BYTES` at most. What finds no room is dropped: the outbox has it.
+    It holds `BYTES` at most. What finds no room, or no thread when it is due, is dropped: the outbox has it.
 
     Args:
         threads: what is due at different times is done side by side in so many threads. While all are busy, what
@@ -150,7 +152,11 @@ class Later:
 
     def _run(self) -> None:
         while self._free.acquire() and (due := self._due()):
-            self._threads.submit(self._do, due)
+            try:
+                submit(self._threads, partial(self._do, due))
+            except RuntimeError:
+                self._free.release()
+                log.exception("no_thread")
 
     def _do(self, due: dict[Callable[[list[Any]], object], list[Any]]) -> None:
         try:

@@ -13,13 +13,11 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import structlog
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.model.entries import SealedAnswer
 from wakupush.model.failures import Failure
 from wakupush.postgres import requests
 from wakupush.runtime import metrics
-from wakupush.runtime.settings import STORE_SECONDS
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.events import count_events
 from wakupush.server.delivery.posting import Failed, Posting
@@ -29,7 +27,7 @@ from wakupush.server.engine.kind import Context, Kind
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.engine.seal import seal
 from wakupush.server.engine.store import Answers, Committed, Correction, correct
-from wakupush.server.errors import INFRASTRUCTURE
+from wakupush.server.errors import once_postgres_is_back
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,12 +151,7 @@ def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 
 
-@retry(
-    retry=retry_if_exception_type(INFRASTRUCTURE),
-    wait=wait_random_exponential(multiplier=0.2, max=3),
-    stop=stop_after_attempt(8) | stop_after_delay(STORE_SECONDS),
-    reraise=True,
-)
+@once_postgres_is_back
 def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[_Answer]:
     engine = batch.engine
     most_bytes = engine.settings.waku.max_message_bytes

@@ -7,7 +7,6 @@ from typing import Final
 
 import structlog
 from psycopg import Connection
-from tenacity import retry, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from wakupush.model.entries import Entry, Task
 from wakupush.model.events import EventKind, message_event
@@ -22,7 +21,7 @@ from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.message import Readable
 from wakupush.server.engine.open import Reader, open_asymmetric
 from wakupush.server.engine.run import run, without_copies
-from wakupush.server.errors import is_costly, is_cut, is_outage
+from wakupush.server.errors import is_costly, is_cut, is_outage, once_postgres_is_back
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -33,15 +32,6 @@ MOST_ATTEMPTS: Final = 3
 #: Share of the statement time-out that a small write takes at most if Postgres is well. On any disk it takes a
 #: hundredth of that.
 WELL_SHARE: Final = 0.1
-
-
-#: Tries again while Postgres or Redis fails: what is known of an attempt would be lost.
-_once_postgres_is_back: Final = retry(
-    retry=retry_if_exception(is_outage),
-    wait=wait_random_exponential(multiplier=0.2, max=3),
-    stop=stop_after_attempt(10) | stop_after_delay(20),
-    reraise=True,
-)
 
 
 def handle(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool, is_rest: bool = False) -> None:
@@ -127,16 +117,22 @@ def _writes_quickly(engine: Engine, write: Callable[[Connection, Entry], None], 
 
 
 def _owner(engine: Engine, entry: Entry) -> Installation | None:
-    """Return the installation that a message is about, if its kind says so. No kind on a public topic does."""
-    envelope = open_asymmetric(entry, engine.identity)
-    for kind in engine.kinds.by_queue.values():
-        content = Reader(engine.kinds, kind, engine.identity).read(envelope) if kind.owner else None
-        if kind.owner and isinstance(content, Readable):
-            return kind.owner(content)
+    """Return the installation that a message is about, if its kind says so and it can be read.
+
+    No kind on a public topic says so.
+    """
+    try:
+        envelope = open_asymmetric(entry, engine.identity)
+        for kind in engine.kinds.by_queue.values():
+            content = Reader(engine.kinds, kind, engine.identity).read(envelope) if kind.owner else None
+            if kind.owner and isinstance(content, Readable):
+                return kind.owner(content)
+    except Exception:  # noqa: BLE001 - to open or read it may be what failed, which is logged already
+        return None
     return None
 
 
-@_once_postgres_is_back
+@once_postgres_is_back
 def _quarantine(
     engine: Engine, queue: Queue, entry: Entry, *, reason: str, attempts: int, owner: Installation | None
 ) -> None:
@@ -154,7 +150,7 @@ def _quarantine(
     log.error("message_quarantined", queue=queue.name, trace_id=entry.trace_id, reason=reason, attempts=attempts)
 
 
-@_once_postgres_is_back
+@once_postgres_is_back
 def _refund(engine: Engine, entry: Entry) -> None:
     """Take back an attempt that failed because Postgres or Redis failed, once Postgres is back."""
     with engine.pool.connection() as connection:

@@ -71,9 +71,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[Measured, Facts]):
-    """A kind of message. The functions are called in the order in which they stand here.
+    """A kind of message. The functions are called in the order in which they stand here, those that a case asks for.
 
-    `read`, `express`, `charge`, `decide` and `correct` are pure. All messages that a function gets were read by `read`.
+    `read`, `express`, `charge`, `exceeds`, `decide`, `correct` and `owner` are pure. All messages that a function gets
+    were read by `read`.
     """
 
     queue: Queue
@@ -86,19 +87,19 @@ class Kind(Generic[Measured, Facts]):
     keys: Callable[[Connection, Collection[bytes]], Mapping[bytes, Sequence[bytes | None]]] | None = None
     #: Parses and checks one message; also one that was joined from segments.
     read: Callable[[Opened, Identity], Readable | Malformed]
+    #: Of a kind that arrives on topics of another one: returns which of these users (key hashes) have a device that a
+    #: push once reached. What all others sign goes to the pool `rest` without a look at it.
+    proven: Callable[[Connection, Collection[bytes]], AbstractSet[bytes]] | None = None
     #: Returns sizes, and what else `charge` needs.
     measure: Callable[[Connection, Sequence[Message], Context], Measured]
     #: Returns the messages (hashes of 32 bytes) that are handled at once: those for a device that a push once reached,
     #: which a stranger cannot make up, and those that cost little.
     express: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]]
+    #: Returns the limits that the messages are counted for.
+    charge: Callable[[Sequence[Message], Measured, Context], Iterable[Limit]]
     #: Returns those among these (hashes of 32 bytes) whose users or devices are above a limit: they are not handled at
     #: once after all.
     exceeds: Callable[[Sequence[Message], Measured, Verdicts], AbstractSet[bytes]] | None = None
-    #: Of a kind that arrives on topics of another one: returns which of these users (key hashes) have a device that a
-    #: push once reached. What all others sign goes to the pool `rest` without a look at it.
-    proven: Callable[[Connection, Collection[bytes]], AbstractSet[bytes]] | None = None
-    #: Returns the limits that the messages are counted for.
-    charge: Callable[[Sequence[Message], Measured, Context], Iterable[Limit]]
     #: Returns all that `decide` needs, and the messages (hashes of 32 bytes) that are too much in this task; the first
     #: one is never among these. None if `decide` needs nothing but what was measured.
     look_up: (

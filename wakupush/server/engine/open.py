@@ -39,18 +39,6 @@ class Reader:
         return kind.read(envelope, self.identity) if kind is self.kind else Elsewhere(kind.queue, envelope.signer)
 
 
-def open_messages(
-    entries: Iterable[Entry], reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]
-) -> list[Message]:
-    """Open the messages of a task.
-
-    Args:
-        keys: for the public topics among them (4 bytes each), the keys (32 bytes each), None for one that is not
-            derived yet. A message is deferred if only such a key may open it.
-    """
-    return [_open(entry, reader, keys) for entry in entries]
-
-
 def public_topics(entries: Iterable[Entry], identity: Identity) -> set[bytes]:
     """Return the topics (4 bytes each) of messages that did not come on one of the server's own."""
     names = {
@@ -61,7 +49,13 @@ def public_topics(entries: Iterable[Entry], identity: Identity) -> set[bytes]:
     return {topic for topic in names if topic}
 
 
-def _open(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Message:
+def open_message(entry: Entry, reader: Reader, keys: Mapping[bytes, Sequence[bytes | None]]) -> Message:
+    """Open a message of a task.
+
+    Args:
+        keys: for public topics (4 bytes each), the keys (32 bytes each), None for one that is not derived yet. The
+            message is deferred if only such a key may open it.
+    """
     envelope: Envelope
     if (before := _opened_before(entry, reader.identity)) is not None:
         envelope = before

@@ -15,14 +15,13 @@ from wakupush.server.engine.message import Message
 
 def as_opened(messages: Iterable[tuple[Queue, Message]], identity: Identity) -> list[tuple[Queue, Entry]]:
     """Return messages as their next worker gets them: sealed as this one opened them."""
-    return [(queue, _as_opened(message, identity)) for queue, message in messages]
-
-
-def _as_opened(message: Message, identity: Identity) -> Entry:
-    entry = message.entry
-    if message.opened is None:
-        return entry
-    return replace(entry, opened=seal_opened(message.opened, identity.opened_key, entry.hash))
+    entries: list[tuple[Queue, Entry]] = []
+    for queue, message in messages:
+        entry = message.entry
+        if message.opened is not None:
+            entry = replace(entry, opened=seal_opened(message.opened, identity.opened_key, entry.hash))
+        entries.append((queue, entry))
+    return entries
 
 
 def pass_on(app: Celery, messages: Iterable[tuple[Queue, Entry]], *, is_rest: bool) -> None:

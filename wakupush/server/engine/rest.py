@@ -7,7 +7,7 @@ waits for a pool of low priority, and does not hold up messages for such devices
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +35,6 @@ class RestQueue:
 
     redis: Redis
     app: Celery
-    draw: Callable[[], float] = random.random
     _is_served: bool = False
     _looked_at: float = -math.inf
 
@@ -61,7 +60,7 @@ class RestQueue:
         if not messages:
             return
         sizes = backlog.queue_bytes(self.redis, [REST])
-        positions = backlog.fitting([(REST, entry) for _, entry in messages], sizes, MOST_BYTES, self.draw)
+        positions = backlog.fitting([(REST, entry) for _, entry in messages], sizes, MOST_BYTES, random.random)
         for position in positions:
             metrics.MESSAGES_TO_REST.labels(messages[position][0].name).inc()
         if dropped := len(messages) - len(positions):

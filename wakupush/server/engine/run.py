@@ -15,13 +15,12 @@ from wakupush.model.queues import Queue
 from wakupush.postgres import ledger
 from wakupush.runtime import metrics
 from wakupush.server.engine import segments, unopened, unread
-from wakupush.server.engine.claim import claim, release
 from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.follow_up import follow_up
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.limits import TaskLimits
 from wakupush.server.engine.message import Elsewhere, Message, Part, Readable
-from wakupush.server.engine.open import Reader, open_messages, public_topics
+from wakupush.server.engine.open import Reader, open_message, public_topics
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.engine.pass_on import as_opened, pass_on
 from wakupush.server.engine.seal import seal
@@ -71,9 +70,9 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
                 divides=divides,
                 is_patient=is_rest or alone,
             )
-            decisions = decide(connection, claim(connection, here), reader, context, limits)
+            decisions = decide(connection, _claim(connection, here), reader, context, limits)
             if decisions.passed_on or decisions.rest:
-                release(connection, [message.entry for _, message in decisions.passed_on + decisions.rest])
+                ledger.remove(connection, [message.entry for _, message in decisions.passed_on + decisions.rest])
                 _log_cut(task, decisions.passed_on)
             outcomes = decisions.outcomes
             answers = seal(outcomes, engine.identity, most_bytes=settings.waku.max_message_bytes)
@@ -124,10 +123,12 @@ def decide(
     kind = reader.kind
     passed_on: list[tuple[Queue, Message]] = []
     if any(isinstance(message.content, Part) for message in messages):
-        assembly = segments.put_together(connection, messages, reader, context.room, waits=context.is_patient)
-        context = replace(context, room=context.room - assembly.loaded_bytes)
-        messages, passed_on = _split(assembly.messages)
-        passed_on += [(kind.queue, message) for message in assembly.postponed_parts + assembly.busy_parts]
+        messages, later_parts, loaded_bytes = segments.put_together(
+            connection, messages, reader, context.room, waits=context.is_patient
+        )
+        context = replace(context, room=context.room - loaded_bytes)
+        messages, passed_on = _split(messages)
+        passed_on += [(kind.queue, message) for message in later_parts]
     readable = [message for message in messages if isinstance(message.content, Readable)]
     rest: list[tuple[Queue, Message]] = []
     outcomes: dict[bytes, Outcome] = {}
@@ -160,15 +161,30 @@ def decide(
 
 def _open(engine: Engine, reader: Reader, entries: Sequence[Entry]) -> list[Message]:
     """Open messages. On public topics the keys are looked up before, and it is noted where no key fits."""
-    if reader.kind.keys is None:
-        return open_messages(entries, reader, {})
+    find_keys = reader.kind.keys
     keys: Mapping[bytes, Sequence[bytes | None]] = {}
-    if topics := public_topics(entries, engine.identity):
+    if find_keys is not None and (topics := public_topics(entries, engine.identity)):
         with engine.pool.connection() as connection:
-            keys = reader.kind.keys(connection, topics)
-    messages = open_messages(entries, reader, keys)
-    unopened.note(engine, messages)
+            keys = find_keys(connection, topics)
+    messages = [open_message(entry, reader, keys) for entry in entries]
+    if find_keys is not None:
+        unopened.note(engine, messages)
     return messages
+
+
+def _claim(connection: Connection, messages: Sequence[Message]) -> list[Message]:
+    """Enter messages into the ledger, and return those that were not there yet, each once.
+
+    This waits for other workers that handle the same messages. Nothing may be looked up before: two workers would
+    decide the same message.
+    """
+    new = ledger.add(connection, [message.entry for message in messages])
+    new_messages = []
+    for message in messages:
+        if message.entry.hash in new:
+            new.discard(message.entry.hash)
+            new_messages.append(message)
+    return new_messages
 
 
 def _divide(

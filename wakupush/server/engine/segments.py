@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final
 
 from psycopg import Connection
@@ -25,23 +24,9 @@ SIGNER_BYTES: Final = 8_000_000
 Payloads = dict[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """The messages of a task after their segments are joined."""
-
-    #: A complete message replaces its last part.
-    messages: list[Message]
-    #: Parts of messages that would be too much to load, all of a message together.
-    postponed_parts: list[Message]
-    #: Parts of messages that another task is joining.
-    busy_parts: list[Message]
-    #: Bytes of the parts that were loaded.
-    loaded_bytes: int
-
-
 def put_together(
     connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int, *, waits: bool
-) -> Assembly:
+) -> tuple[list[Message], list[Message], int]:
     """Join the segments of each complete message.
 
     Until the transaction ends, no other one adds parts of the same messages. Others may delete some: a message is only
@@ -53,6 +38,11 @@ def put_together(
         most_bytes: of parts that are loaded; those of the first message are loaded in any case.
         waits: whether it waits for other tasks that join the same messages. A stranger who sends parts of one message
             all the time would hold up each task that does.
+
+    Returns:
+        The messages, a complete one in the place of its last part. Parts for a later task: those of messages that would
+        be too much to load, all of a message together, and of messages that another task is joining. And how many bytes
+        of parts were loaded.
     """
     names = {message.content.name for message in messages if isinstance(message.content, Part)}
     busy_names = names - message_segments.lock(connection, names, waits=waits)
@@ -74,7 +64,7 @@ def put_together(
         name: payloads.get(name, {}) if name in loaded else dict.fromkeys(indexes, b"")
         for name, (indexes, _) in earlier.items()
     }
-    return Assembly(joined(messages, stored_payloads, reader), postponed_parts, busy_parts, loaded_bytes)
+    return joined(messages, stored_payloads, reader), postponed_parts + busy_parts, loaded_bytes
 
 
 def _without(messages: Sequence[Message], names: AbstractSet[Name]) -> tuple[list[Message], list[Message]]:

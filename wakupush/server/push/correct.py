@@ -1,19 +1,12 @@
 """Correcting the answer to a push request whose deliveries failed before it left."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from wakupush.model.events import EventKind, message_event
 from wakupush.server.delivery.posting import Failed
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.push.decide import AnsweredRequest, first_failure, reply
-
-
-@dataclass(frozen=True, slots=True)
-class CorrectedRequest:
-    """A push request that is remembered, and is to be remembered otherwise."""
-
-    request: AnsweredRequest
 
 
 def correct(outcome: Outcome, failed: Failed, context: Context) -> Outcome | None:
@@ -29,7 +22,7 @@ def correct(outcome: Outcome, failed: Failed, context: Context) -> Outcome | Non
     failures = tuple(failed.get(key, failure) if key else failure for key, failure in items)
     if failures == request.failures:
         return None
-    request = replace(request, failures=failures)
+    request = replace(request, failures=failures, is_correction=True)
     failure = first_failure(request)
     answered = message_event(context.task, outcome.entry, EventKind.ANSWERED, context.now, failure=failure)
-    return Outcome(entry=outcome.entry, events=(answered,), replies=(reply(request),), effect=CorrectedRequest(request))
+    return Outcome(entry=outcome.entry, events=(answered,), replies=(reply(request),), effect=request)

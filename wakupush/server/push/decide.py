@@ -58,6 +58,8 @@ class AnsweredRequest:
     #: What is remembered of it, if it came before.
     before: RememberedRequest | None
     admissions: tuple[Admission, ...] = ()
+    #: Whether it was stored with other failures: only what is remembered of it is to change.
+    is_correction: bool = False
 
 
 @dataclass(frozen=True, slots=True)

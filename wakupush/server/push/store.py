@@ -9,15 +9,15 @@ from wakupush.postgres import requests
 from wakupush.server.delivery.posting import Posting
 from wakupush.server.engine.kind import Context, Stored
 from wakupush.server.engine.outcome import Outcome
-from wakupush.server.push.correct import CorrectedRequest
 from wakupush.server.push.decide import AnsweredRequest, ExpiredRequest
 
 
 def store(connection: Connection, outcomes: Sequence[Outcome], context: Context) -> Stored:
     """Store push requests, or corrections of some that were stored before; return the new deliveries."""
-    answered = [outcome.effect for outcome in outcomes if isinstance(outcome.effect, AnsweredRequest)]
-    expired = [outcome.effect for outcome in outcomes if isinstance(outcome.effect, ExpiredRequest)]
-    corrected = [outcome.effect.request for outcome in outcomes if isinstance(outcome.effect, CorrectedRequest)]
+    effects = [outcome.effect for outcome in outcomes]
+    answered = [effect for effect in effects if isinstance(effect, AnsweredRequest) and not effect.is_correction]
+    corrected = [effect for effect in effects if isinstance(effect, AnsweredRequest) and effect.is_correction]
+    expired = [effect for effect in effects if isinstance(effect, ExpiredRequest)]
     admissions = [admission for request in answered for admission in request.admissions]
     new_keys = requests.take_on(
         connection,

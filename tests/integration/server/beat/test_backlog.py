@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 from redis import Redis
 
-from support.rows import ANDROID
+from support.rows import ANDROID, IOS
 from support.served import trip
+from wakupush.model.failures import Route
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.postgres.due import _SQL
@@ -136,6 +138,18 @@ def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn,
     assert rows == [(Platform.IOS, 4 * BATCH)]
     tasks = [json.loads(raw)["headers"]["argsrepr"] for raw in redis.lrange(DISPATCH.name, 0, -1)]
     assert tasks == [f"(ios, attempt 2 of 10, after platform_unreachable, {BATCH} together)"] * 4
+
+
+def test_a_breaker_is_shown_also_while_nothing_is_due(resources):
+    def shown():
+        return REGISTRY.get_sample_value("wakupush_breaker_state", {"app": "", "platform": "ios"})
+
+    trip(resources.breaker)
+    assert claim_due(resources) == 0
+    assert shown() == 2
+    resources.breaker.note(IOS, [Route.WORKS], probe=True)
+    assert claim_due(resources) == 0
+    assert shown() == 0
 
 
 def test_no_more_is_claimed_than_the_breaker_probes(resources, dsn, redis):

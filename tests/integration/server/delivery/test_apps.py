@@ -94,7 +94,7 @@ def test_a_broken_app_stops_no_other(open_server, apps, nightly_gorush):
     assert server.rows("SELECT DISTINCT proven FROM registrations") == [(True,)]
     fault(nightly_gorush, kind="status", status=503)
     assert [push(server, *pair) for pair in zip(users, contents, strict=True)] == [["success"], ["success"]]
-    breaker = server.context.breaker
+    breaker = server.context.posts.breaker
     assert (breaker.is_closed(RELEASE), breaker.is_closed(NIGHTLY)) == (True, False)
     assert server.rows("SELECT app, state FROM deliveries WHERE finished_at IS NULL") == [("nightly", "pending")]
     assert server.rows("SELECT DISTINCT app FROM delivery_events WHERE kind = 'unknown'") == [("nightly",)]
@@ -124,11 +124,11 @@ def test_a_delivery_waits_while_no_app_takes_its_device(open_server, client, app
 
     apps["beta"] = {"topics": ["im.app.beta"]}
     server = open_server(identity_key=key, apps=apps)
-    assert not server.context.breaker.is_closed(AppPlatform("", Platform.IOS))
+    assert not server.context.posts.breaker.is_closed(AppPlatform("", Platform.IOS))
     begun = dict(server.rows("SELECT delivery_key, attempt FROM deliveries"))
     next_attempts.attempt_due(server.context, begun, "")
     wait_until(lambda: server.rows("SELECT FROM deliveries WHERE state = 'delivered'"), timeout=30, what="delivered")
-    assert server.context.breaker.is_closed(AppPlatform("", Platform.IOS)), "others like it need not wait"
+    assert server.context.posts.breaker.is_closed(AppPlatform("", Platform.IOS)), "others like it need not wait"
 
 
 def test_an_app_cannot_report_on_another(open_server, client, apps):

@@ -152,6 +152,20 @@ def test_no_more_is_enqueued_than_the_probes(make, redis):
     assert beat.claimable(APN, 9) == 9, "it sees at once that it is closed"
 
 
+def test_probes_enqueued_one_after_the_other_add_up(make, redis):
+    clock = Clock()
+    beat = make(clock=clock)
+    fail(beat)
+    end_pause(redis)
+    for enqueued, left in ((1, 1), (0, 1), (1, 0)):
+        beat.note_enqueued(APN, enqueued)
+        assert beat.claimable(APN, 9) == left
+        clock.now += 0.4
+    beat.note_enqueued(APN, 0)
+    clock.now = 1.9
+    assert beat.claimable(APN, 9) == 2, "no worker has taken them: they may be lost"
+
+
 def test_a_worker_that_saw_it_open_takes_probes(make, redis):
     worker = make(clock=Clock())
     fail(worker)
@@ -213,11 +227,13 @@ def test_the_schedule_alone_shows_the_state(make, redis):
 
     beat, worker = make(), make()
     fail(worker)
-    assert beat.claimable(APN, 9) == 0
+    beat.show(APN)
     assert shown() == 2
     end_pause(redis)
+    beat.show(APN)
+    assert shown() == 1
     worker.note(APN, WORKS, probe=True)
-    assert beat.claimable(APN, 9) == 9
+    beat.show(APN)
     assert shown() == 0
     fail(worker)
     assert not worker.is_closed(APN)

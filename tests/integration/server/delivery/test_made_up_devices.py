@@ -15,12 +15,12 @@ LONG = "x" * 4096
 
 
 def is_closed(server):
-    return server.context.breaker.is_closed(IOS)
+    return server.context.posts.breaker.is_closed(IOS)
 
 
 def end_pause(server):
     assert server.context.redis.delete("wakupush:breaker:ios:open")
-    wait_until(lambda: server.context.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
+    wait_until(lambda: server.context.posts.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
 
 
 @pytest.mark.parametrize("device_token", BROKEN)
@@ -61,13 +61,13 @@ def test_a_made_up_device_is_no_evidence_as_a_probe(open_server, client, device_
     monkeypatch.setattr("wakupush.server.delivery.breaker.PROBES", 2)
     server = open_server()
     invented = server.register(client, device_token=device_token)
-    trip(server.context.breaker)
+    trip(server.context.posts.breaker)
     server.handle(DISPATCH, request(client, server, invented))
     end_pause(server)
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert len(server.pushes()) == 1
     assert server.rows("SELECT attempt FROM deliveries") == [(1,)], "it counts: nobody probes for ever"
-    assert server.context.breaker.claimable(IOS, 9) == 2, "neither closed nor open, and its place is free"
+    assert server.context.posts.breaker.claimable(IOS, 9) == 2, "neither closed nor open, and its place is free"
 
 
 def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, monkeypatch):
@@ -76,7 +76,7 @@ def test_devices_that_a_push_reached_are_the_first_probes(open_server, client, m
     stranger = PrivateKey.generate()
     content, invented = server.register(client), server.register(stranger, device_token="unavailable")
     prove(client, server, content)
-    trip(server.context.breaker)
+    trip(server.context.posts.breaker)
     for _ in range(3):
         server.handle(DISPATCH, request(stranger, server, invented))
     server.handle(DISPATCH, request(client, server, content))

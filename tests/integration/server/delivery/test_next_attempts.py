@@ -3,10 +3,10 @@
 import json
 from base64 import b64decode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
+from support.answering import running
 from support.feedback import BUSY, body
 from support.rows import IOS
 from support.served import as_beat, fault, is_due, prove, request, trip
@@ -52,7 +52,7 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
     prove(client, server, content)
     server.reroute("unavailable")
     server.handle(DISPATCH, request(client, server, content))
-    assert not server.context.breaker.is_closed(IOS)
+    assert not server.context.posts.breaker.is_closed(IOS)
     for _ in range(3):
         server.handle(DISPATCH, request(client, server, content))
     assert sorted(server.rows("SELECT attempt, failure FROM deliveries WHERE attempt = 0")) == [(0, None)] * 3
@@ -60,12 +60,14 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
         server.reroute(device_token)
         server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
         assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
-        wait_until(lambda: server.context.breaker.claimable(IOS, 9) == 2, timeout=60, what="what was read is too old")
+        wait_until(
+            lambda: server.context.posts.breaker.claimable(IOS, 9) == 2, timeout=60, what="what was read is too old"
+        )
         due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
         next_attempts.attempt_due(server.context, due, "")
         [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
         assert pending == left
-        assert server.context.breaker.is_closed(IOS) == (device_token == "works")
+        assert server.context.posts.breaker.is_closed(IOS) == (device_token == "works")
     # One post of those before the breaker opened, two probes that failed, two that got through.
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
     assert min(server.rows("SELECT attempt FROM deliveries WHERE state = 'pending'")) == (0,)
@@ -115,7 +117,7 @@ def test_a_device_whose_token_died_meanwhile_is_not_posted_to(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
-    trip(server.context.breaker)  # which says nothing about who need not be posted to
+    trip(server.context.posts.breaker)  # which says nothing about who need not be posted to
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "device_gone")]
     assert len(server.pushes()) == 1
@@ -146,12 +148,8 @@ def throttling_proxy():
         def log_message(self, *_):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Throttle) as proxy:
-        thread = Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Throttle)) as proxy:
         yield f"http://127.0.0.1:{proxy.server_port}"
-        proxy.shutdown()
-        thread.join()
 
 
 def test_a_worker_that_dies_in_a_post_gives_its_deliveries_back(server, client, monkeypatch):
@@ -182,11 +180,30 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
     server.rows("UPDATE deliveries SET expires_at = now() WHERE delivery_key = %s RETURNING 1", keys[0])
     assert claim_due(as_beat(server.context)) == 1 + 2
     next_attempts.attempt_due(server.context, dict.fromkeys(keys, 1), "")
-    assert sorted(server.rows("SELECT state, failure FROM deliveries")) == [
-        ("dead_letter", "platform_unavailable"),
-        ("expired", "delivery_expired"),
+    assert sorted(server.rows("SELECT state, attempt, failure FROM deliveries")) == [
+        ("dead_letter", 2, "platform_unavailable"),
+        ("expired", 1, "delivery_expired"),
     ]
     assert server.events("dead_letter") == [("platform_unavailable", None)]
+
+
+@pytest.mark.parametrize(
+    ("begun", "expires", "end"),
+    [
+        (0, "now()", ("expired", 0, "delivery_expired")),
+        (1, "now()", ("expired", 1, "delivery_expired")),
+        (2, "expires_at", ("dead_letter", 2, "platform_unavailable")),
+    ],
+)
+def test_an_end_without_a_post_counts_no_attempt(open_server, client, begun, expires, end):
+    server = open_server(delivery={"max_attempts": 2})
+    content = server.register(client, device_token="unavailable")
+    server.handle(DISPATCH, request(client, server, content))
+    server.rows(f"UPDATE deliveries SET attempt = %s, expires_at = {expires} RETURNING 1", begun)
+    next_attempts.attempt_due(server.context, is_due(server), "")
+    assert server.rows("SELECT state, attempt, failure FROM deliveries") == [end]
+    assert server.rows("SELECT attempt FROM delivery_events WHERE kind IN ('expired', 'dead_letter')") == [(begun,)]
+    assert len(server.pushes()) == 1
 
 
 def test_probes_failed_by_webhook_count_no_attempt(server, client):
@@ -194,12 +211,12 @@ def test_probes_failed_by_webhook_count_no_attempt(server, client):
     server.handle(DISPATCH, request(client, server, content))
     server.rows("UPDATE registrations SET proven = true RETURNING 1")
     server.rows("DELETE FROM deliveries RETURNING 1")
-    trip(server.context.breaker)
+    trip(server.context.posts.breaker)
     server.handle(DISPATCH, request(client, server, content))
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
     due = is_due(server)
     server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
-    wait_until(lambda: server.context.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
+    wait_until(lambda: server.context.posts.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
     probing = server.threads.submit(next_attempts.attempt_due, server.context, due, "")
     posting = "SELECT FROM deliveries WHERE state = 'posting'"
     wait_until(lambda: server.rows(posting), timeout=60, what="the probe is being posted")
@@ -208,12 +225,12 @@ def test_probes_failed_by_webhook_count_no_attempt(server, client):
     probing.result()
     assert [push.outcome for push in server.pushes()][-1] == "delivered"  # by gorush's answer
     assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, "platform_unavailable")]
-    assert not server.context.breaker.is_closed(IOS)
+    assert not server.context.posts.breaker.is_closed(IOS)
 
 
 def test_deliveries_expire_without_a_post_in_an_outage(server, client):
     content = server.register(client)
-    trip(server.context.breaker)
+    trip(server.context.posts.breaker)
     server.handle(DISPATCH, *(request(client, server, content) for _ in range(3)))
     server.rows("UPDATE deliveries SET expires_at = now(), next_attempt_at = now() + interval '1 hour' RETURNING 1")
     assert claim_due(as_beat(server.context)) == 3

@@ -61,6 +61,20 @@ def test_posts_after_a_fault_of_ours_are_put_back(open_server, client, gorush):
     assert server.context.posts.slots.reserve(IOS, 9) == 1
 
 
+def test_a_probe_that_meets_a_fault_of_ours_is_over(server, client):
+    content = server.register(client)
+
+    def fail(_):
+        raise LookupError("ours")
+
+    server.context.gorush[""].post = fail
+    trip(server.context.posts.breaker)
+    server.context.redis.delete("wakupush:breaker:ios:open")
+    server.handle(DISPATCH, request(client, server, content))
+    assert server.rows("SELECT state, attempt FROM deliveries") == [("posting", 1)]
+    assert server.context.posts.breaker.claimable(IOS, 3) == 3, "no probe is under way"
+
+
 def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, monkeypatch):
     monkeypatch.setattr(next_attempts, "WAIT_SECONDS", 0.0)
     server = open_server(gorush={"url": gorush, "concurrency": 8, "batch_size": 1})
@@ -147,14 +161,14 @@ def test_no_post_begins_late_in_its_lease(open_server, client, monkeypatch, prob
         server.handle(DISPATCH, request(client, server, content))
         assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
         if probe:
-            trip(server.context.breaker)
+            trip(server.context.posts.breaker)
             server.context.redis.delete("wakupush:breaker:ios:open")
         due = is_due(server)
         next_attempts.attempt_due(server.context, due, "")
         pending = "SELECT FROM deliveries WHERE state = 'pending' AND attempt = 0"
         wait_until(lambda: server.rows(pending), timeout=60, what="it is put back")
     assert server.pushes() == []
-    assert server.context.breaker.claimable(IOS, 3) == 3, "no probe is under way"
+    assert server.context.posts.breaker.claimable(IOS, 3) == 3, "no probe is under way"
     next_attempts.attempt_due(server.context, due, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
@@ -166,9 +180,9 @@ def test_slots_that_all_hang_open_the_breaker(open_server, client, monkeypatch):
     server.handle(DISPATCH, request(client, server, content))
     wait_until(lambda: server.context.posts.slots.hang(IOS, 0.1), timeout=60, what="the only slot hangs")
     server.handle(DISPATCH, request(client, server, content))
-    assert not server.context.breaker.is_closed(IOS)
+    assert not server.context.posts.breaker.is_closed(IOS)
     # The post that hung got through all the same.
-    wait_until(lambda: server.context.breaker.is_closed(IOS), timeout=60, what="the breaker is closed")
+    wait_until(lambda: server.context.posts.breaker.is_closed(IOS), timeout=60, what="the breaker is closed")
 
 
 def test_the_answer_does_not_wait_for_a_clock_that_is_ahead(open_server, client):
@@ -185,7 +199,7 @@ def test_slots_that_are_busy_do_not_open_the_breaker(server, client):
     server.context.posts.slots.submit(IOS, lambda: server.context.posts.slots.begin(IOS)).result()
     assert server.context.posts.slots.reserve(IOS, 9) == 1
     server.handle(DISPATCH, request(client, server, content))
-    assert server.context.breaker.is_closed(IOS)
+    assert server.context.posts.breaker.is_closed(IOS)
     server.context.posts.slots.release(IOS, 1)
 
 

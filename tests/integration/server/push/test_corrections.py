@@ -48,7 +48,7 @@ def two_platforms(server, client):
 
 def test_a_platform_that_is_not_put_back_hides_no_failure(server, client):
     sent = two_platforms(server, client)
-    trip(server.context.breaker, ANDROID)
+    trip(server.context.posts.breaker, ANDROID)
     spoil = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE query_canceled; END $$"
     with server.context.pool.connection() as connection:
         connection.execute(spoil)

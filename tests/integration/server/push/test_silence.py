@@ -103,7 +103,7 @@ def chance_of(first, second):
 
 
 def breaker_open(server):
-    trip(server.context.breaker)
+    trip(server.context.posts.breaker)
 
 
 def no_free_slot(server):
@@ -185,7 +185,7 @@ def test_the_observer_finds_a_difference(observer, monkeypatch, state):
 
     def leaves(engine, _, answers):
         is_posted = any(answer.outcome.delivery_keys for answer in answers)
-        begins = engine.breaker.is_closed(IOS) and state is not no_free_slot
+        begins = engine.posts.breaker.is_closed(IOS) and state is not no_free_slot
         wait = (POST_SECONDS + 0.01 if begins else 0.0) if is_posted else random.choice(recent)
         return time.monotonic() + wait
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakupush.model.deliveries import Delivery
-from wakupush.model.failures import Failure
+from wakupush.model.failures import Failure, Route
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.registrations import Installation, Target
@@ -67,7 +67,7 @@ def test_what_has_no_target_is_in_no_post():
 
 def test_one_by_one_after_a_failure_of_that_platform_for_a_while():
     due = [make(number, platform) for platform in APPS for number in (1, 2)]
-    caution = Caution(seconds=60.0)
+    caution = Caution()
     caution.note(IOS, [None, Failure.TOKEN_UNREGISTERED], 1000.0)
     caution.note(ANDROID, [None, None], 1000.0)
     others = [2] * (len(APPS) - 1)
@@ -83,7 +83,7 @@ def alone(caution, platform, now):
 
 
 def test_a_further_failure_prolongs_it():
-    caution = Caution(seconds=60.0)
+    caution = Caution()
     caution.note(IOS, [Failure.PLATFORM_UNCLEAR], 0.0)
     caution.note(IOS, [Failure.PLATFORM_UNCLEAR], 50.0)
     caution.note(IOS, [None], 55.0)
@@ -125,6 +125,46 @@ class ClosedBreaker:
 
     def note(self, *_, **__):
         """Take note of nothing."""
+
+
+class ProbingBreaker(ClosedBreaker):
+    """Lets three probes through, and counts those that are over."""
+
+    over = 0
+
+    def take_probes(self, *_):
+        return 3
+
+    def note(self, _, routes, *, probe):
+        self.over += probe and not routes
+
+
+@pytest.mark.parametrize(("breaker", "probes"), [(ClosedBreaker(), 0), (ProbingBreaker(), 2)])
+def test_what_finds_no_thread_is_put_back(breaker, probes, monkeypatch):
+    slots, delivered, put_back = Slots([IOS], 4), [], []
+    submit = slots._threads.submit
+
+    def submit_once(work):
+        monkeypatch.setattr(slots._threads, "submit", fail)
+        return submit(work)
+
+    def fail(_):
+        raise RuntimeError("can't start new thread")
+
+    def attempt(post, _):
+        delivered.extend(post)
+        return Attempted(outcomes=[None], routes=[Route.WORKS])
+
+    monkeypatch.setattr(slots._threads, "submit", submit_once)
+    postings = [make(number, IOS) for number in range(4)]
+    work = Work(attempt, put_back.extend, 1, math.inf)
+    [future] = Posts(slots, breaker, Caution()).start(postings, work, scheduled=False)
+    assert future.result(30) == {}
+    slots.close()
+    assert sorted(put_back + delivered, key=postings.index) == postings
+    assert delivered == postings[:1]
+    assert slots.reserve(IOS, 9) == 4
+    assert getattr(breaker, "over", 0) == probes
 
 
 @pytest.mark.parametrize(

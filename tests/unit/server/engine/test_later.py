@@ -6,6 +6,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
+from wakupush.devnet.parts.processes import wait_until
 from wakupush.server.engine import background
 from wakupush.server.engine.background import Later
 
@@ -38,6 +39,22 @@ def test_a_logger_that_raises_stops_nothing(monkeypatch):
     later.do(soon(0.1), 1, lambda _: done.set(), None)
     assert done.wait(60)
     later.close()
+
+
+def test_what_finds_no_thread_is_dropped_alone(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("can't start new thread")
+
+    later, done, reached = Later(), [], threading.Event()
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        patch.setattr(later._threads, "submit", fail)
+        later.do(soon(), 1, done.extend, "a")
+        wait_until(lambda: logs, timeout=60, what="it is told of")
+    assert [line["event"] for line in logs] == ["no_thread"]
+    later.do(soon(), 1, lambda items: done.extend(items) or reached.set(), "b")
+    assert reached.wait(60)
+    later.close()
+    assert done == ["b"]
 
 
 @pytest.fixture
