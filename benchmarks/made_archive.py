@@ -29,7 +29,7 @@ START, HOURS = 1_790_000_000 * 10**9 // HOUR * HOUR, 200
 
 def rows(key_file: str, users: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Make the messages with these numbers."""
-    server = keyfile.read(Path(key_file), PrivateKey)
+    server = keyfile.read(Path(key_file), PrivateKey.from_hex)
     for batch in batches:
         made = [message(server, users, number) for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(

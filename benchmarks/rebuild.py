@@ -48,7 +48,7 @@ def main() -> None:
 
 def make(folder: Path, key_file: Path, count: int) -> None:
     """Make an archive, in parts."""
-    server = keyfile.read(key_file, PrivateKey).public_key
+    server = keyfile.read(key_file, PrivateKey.from_hex).public_key
     target = Archive.of(PipelineSettings(archive=folder), server).folder
     begin = time.perf_counter()
     with spark_session(PipelineSettings(master="local[2]")) as spark:

@@ -12,6 +12,7 @@ import structlog
 from celery import Celery, Task, signals
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import OperationalError as BrokerError
+from redis import RedisError
 
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.entries import Entry
@@ -123,7 +124,7 @@ def _send_back(
     time.sleep(random.uniform(*SLOW_DOWN_SECONDS))
     try:
         send_entries(app, queue, entries, alone=alone, rest=is_rest)
-    except BrokerError:
+    except (BrokerError, RedisError):
         raise Reject(requeue=True) from None
 
 

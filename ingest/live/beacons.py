@@ -18,7 +18,7 @@ from wakupush.protocol.topics import content_topic
 from wakupush.redis import left_out
 from wakupush.redis.left_out import NodeFault
 from wakupush.runtime import metrics
-from wakupush.waku.errors import NodeError, NodeUnreachable, NotPublished
+from wakupush.waku.errors import NodeError
 from wakupush.waku.node import WakuNode
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
@@ -27,6 +27,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 BEACON_SECONDS: Final = 10.0
 #: Seconds between two judgements of the nodes.
 LOOK_SECONDS: Final = 1.0
+#: A node that takes longer to fail gets no further beacons in this turn.
+SLOW_SECONDS: Final = 1.0
 #: Bytes of a beacon: those of an ordinary envelope.
 BEACON_BYTES: Final = 300
 
@@ -58,7 +60,7 @@ class Beacons:
                 log.exception("beacons_failed")
 
     def publish(self) -> None:
-        """Publish a beacon on each node and shard, but no further ones on a node that does not answer.
+        """Publish a beacon on each node and shard, but no further ones on a node that hangs: the others wait for it.
 
         A beacon that a node does not take shows nothing.
         """
@@ -73,14 +75,14 @@ class Beacons:
                 )
                 beacon = message_hash(shard, message)
                 self.hearing.note_beacon(name, shard, beacon)
+                start = time.monotonic()
                 try:
                     node.publish(shard, message)
                 except NodeError as error:
                     self.hearing.forget_beacon(beacon)
                     metrics.BEACONS.labels(name, "refused").inc()
                     log.debug("beacon_not_taken", node=name, pubsub_topic=shard, error=type(error).__name__)
-                    if isinstance(error, NodeUnreachable) and not isinstance(error, NotPublished):
-                        # Each would hold up those of the other nodes until its time-out.
+                    if time.monotonic() - start > SLOW_SECONDS:
                         break
                 else:
                     metrics.BEACONS.labels(name, "published").inc()

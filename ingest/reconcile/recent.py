@@ -45,9 +45,7 @@ class Recent:
             tallies = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
             if None not in tallies:
                 self.finished_at = time.monotonic()
-                walker.stop.wait(pause)
-            else:
-                walker.stop.wait(walker.pause_after_failure())
+            walker.stop.wait(pause)
 
     def turn(self, shard: str) -> Tally:
         """Look at a shard, or back if it is time."""

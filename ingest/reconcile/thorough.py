@@ -111,9 +111,7 @@ class Thorough:
         while not walker.stop.is_set():
             walker.turned_at = time.monotonic()
             results = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
-            if None in results:
-                walker.stop.wait(walker.pause_after_failure())
-            elif not any(results):
+            if not any(results):
                 walker.stop.wait(IDLE_SECONDS)
 
     def turn(self, shard: str) -> bool:

@@ -1,5 +1,6 @@
 """A walk over a stretch of time of a Store, which enqueues missing messages."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -121,21 +122,29 @@ class Walker:
     slice_seconds: float = SLICE_SECONDS
     #: Monotonic seconds of the last answer of the Store, or of the last turn of a loop.
     turned_at: float = field(default_factory=time.monotonic)
-    #: By shard: failures in a row.
+    #: By shard: failures in a row, and the monotonic time of the next attempt after them.
     failures: Counter[str] = field(default_factory=Counter)
+    retry_at: dict[str, float] = field(default_factory=dict)
 
     def track(self, pubsub_topic: str) -> Track:
         """Return the name of the watermark of a shard."""
         return Track(self.name, pubsub_topic, self.kind.name)
 
     def attempt(self, pubsub_topic: str, work: Callable[[], T]) -> T | None:
-        """Return the result of `work` on a shard; None if it was not finished, which is logged."""
+        """Return the result of `work` on a shard; None if it was not finished, which is logged.
+
+        After a failure the shard is left alone, for longer each time; those that work go on.
+        """
+        if time.monotonic() < self.retry_at.get(pubsub_topic, -math.inf):
+            return None
         try:
             result = work()
         except Stopped:
             return None
         except Exception as error:
             self.failures[pubsub_topic] += 1
+            pause = min(MOST_PAUSE, 2.0 ** min(self.failures[pubsub_topic], 10))
+            self.retry_at[pubsub_topic] = time.monotonic() + pause
             metrics.STORE_WALKS.labels(self.kind.name, type(error).__name__).inc()
             facts = {"store": self.name, "pubsub_topic": pubsub_topic, "walk": self.kind.name}
             if not (isinstance(error, NodeError | Interrupted) or is_outage(error)):
@@ -145,10 +154,6 @@ class Walker:
             return None
         del self.failures[pubsub_topic]
         return result
-
-    def pause_after_failure(self) -> float:
-        """Return the seconds to wait before the next walk: they grow with each failure of the shard with the most."""
-        return min(MOST_PAUSE, 2.0 ** min(max(self.failures.values(), default=0), 10))
 
     def settle(self, pubsub_topic: str, walked_to: float, oldest_missing: int | None) -> None:
         """Move the watermark to the end of a walk, or to before the oldest message that it found missing.

@@ -160,8 +160,8 @@ def _read(path: Path) -> Iterator[_Row]:
     """
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(GROUP_ROWS):
-                yield from batch.to_pylist()
+            for group in range(file.num_row_groups):
+                yield from file.read_row_group(group).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise PipelineError(
             f"{path} cannot be read ({type(error).__name__}): if it is damaged, delete it, and run this again"

@@ -194,7 +194,7 @@ def identity_in(key_file: Path) -> Identity:
         PipelineError: there is no key in it.
     """
     try:
-        return keyfile.read_text(key_file, parse)
+        return keyfile.read(key_file, parse)
     except keyfile.KeyFileError as error:
         raise PipelineError(str(error)) from None
 

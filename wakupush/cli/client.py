@@ -519,7 +519,7 @@ def _run(
     if common.key is None:
         raise UsageError("--key FILE names the user's chat key; `wakupush client keygen FILE` makes one")
     try:
-        key = keyfile.read(common.key, PrivateKey)
+        key = keyfile.read(common.key, PrivateKey.from_hex)
         code = asyncio.run(_with_client(common, key, work, offline=offline))
     except BrokenPipeError:
         raise  # the reader of our output has gone: typer ends silently

@@ -60,7 +60,7 @@ def dev(
     settings = load_settings()
     identity = None
     if identity_key:
-        identity = keyfile.read_text(identity_key, parse)
+        identity = keyfile.read(identity_key, parse)
     elif settings.identity_key or settings.identity_key_file:
         identity = load_identity(settings)
     if identity is not None and identity.root.public_key != identity.public_key:

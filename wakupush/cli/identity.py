@@ -90,7 +90,7 @@ def _read(file: Path) -> Identity:
     from wakupush.protocol.identity import parse
     from wakupush.runtime import keyfile
 
-    return keyfile.read_text(file, parse)
+    return keyfile.read(file, parse)
 
 
 def _write(file: Path, identity: Identity) -> None:

@@ -31,7 +31,7 @@ def public_key(file: Annotated[Path, typer.Argument(help="The file with the priv
     from wakupush.protocol.identity import parse
     from wakupush.runtime import keyfile
 
-    typer.echo(str(keyfile.read_text(file, parse).public_key))
+    typer.echo(str(keyfile.read(file, parse).public_key))
 
 
 def migrate(

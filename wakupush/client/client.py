@@ -16,7 +16,7 @@ from wakupush.client.config import Config
 from wakupush.client.drivers.asking import QUERY_SECONDS, Asker
 from wakupush.client.drivers.book import Book
 from wakupush.client.drivers.context import Context
-from wakupush.client.drivers.enrolling import RETRY_SECONDS, Enroller
+from wakupush.client.drivers.enrolling import MOST_SECONDS, RETRY_SECONDS, Enroller
 from wakupush.client.drivers.history import History
 from wakupush.client.drivers.notifying import Notifier, Recipient, targets
 from wakupush.client.drivers.storage import SEEN, SETTINGS, ClientSettings, SeenMessage, Storage
@@ -272,7 +272,7 @@ class Client:
                 await self._asker.query(
                     [acquaintance.user for acquaintance in some], force=force, seconds=QUERY_SECONDS
                 )
-            except NodeError as error:
+            except Exception as error:  # noqa: BLE001 - also on a full disk, what is known is used
                 self._context.report_unsent("query_not_sent", error)
             return await send(some)
 
@@ -368,8 +368,9 @@ class Client:
                 await self._asker.check()
                 self._enroller.note_checked()
             except Exception as error:  # noqa: BLE001 - what cannot be stored now, on a full disk, may be stored later
-                self._context.report_unsent("query_not_sent", error)
-                await asyncio.sleep(RETRY_SECONDS)
+                self._context.report_unsent("check_failed", error)
+                # The query may have left before the answer could not be stored.
+                await asyncio.sleep(RETRY_SECONDS if isinstance(error, NodeError) else MOST_SECONDS)
 
     def _first_settings(self, user: PublicKey, config: Config) -> ClientSettings:
         """Return the settings that are decided when an account is first used, and store them."""

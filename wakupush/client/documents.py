@@ -54,7 +54,7 @@ class DocumentKind(Generic[T]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
-        """Of pydantic; made when it is first needed, as making the five takes a tenth of this package's import."""
+        """Pydantic's adapter, built at its first use: to build all five would take a tenth of this package's import."""
         return TypeAdapter(self._of)
 
     def dump(self, value: T) -> str:

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from secrets import token_hex
 
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -43,8 +44,12 @@ def run(external: External, key: PrivateKey | None, settings: Settings) -> int:
         for name, value in os.environ.items()
         if name.startswith("WAKUPUSH_") and name != "WAKUPUSH_IDENTITY_KEY"
     }
-    # All apps push to the gorush of the stack.
-    variables |= {f"WAKUPUSH_APPS__{name.upper()}__GORUSH_URLS": "[]" for name in settings.apps}
+    # All apps push to the gorush of the stack, which has one secret.
+    secret = settings.gorush.feedback_secret
+    variables["WAKUPUSH_GORUSH__FEEDBACK_SECRET"] = secret.get_secret_value() if secret else token_hex(16)
+    for name in settings.apps:
+        variables[f"WAKUPUSH_APPS__{name.upper()}__GORUSH_URLS"] = "[]"
+        variables[f"WAKUPUSH_APPS__{name.upper()}__FEEDBACK_SECRET"] = variables["WAKUPUSH_GORUSH__FEEDBACK_SECRET"]
     try:
         key = key or PrivateKey.generate()
         with Stack(

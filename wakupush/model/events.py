@@ -97,7 +97,7 @@ class Event:
     failure: str | None = None
     #: Why a notification was filtered.
     reason: str | None = None
-    #: Which attempt of a delivery, from 1; 0 if it expired before the first one.
+    #: Which attempt of a delivery, from 1; 0 if it ended before the first one.
     attempt: int | None = None
     #: Messages in the task, or notifications in the post; None in an outcome that does not imply an `attempt`.
     batch_size: int | None = None

@@ -55,19 +55,7 @@ def is_open(path: Path) -> bool:
     return bool(path.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH))
 
 
-def read(path: Path, make: Callable[[bytes], T]) -> T:
-    """Return the key in a file of 64 hex digits.
-
-    Args:
-        make: makes the key out of its bytes; raises ValueError, whose text never repeats them, if they are not a key.
-
-    Raises:
-        KeyFileError: the file cannot be read, or holds no key.
-    """
-    return read_text(path, lambda text: make(_from_hex(text)))
-
-
-def read_text(path: Path, parse: Callable[[str], T]) -> T:
+def read(path: Path, parse: Callable[[str], T]) -> T:
     """Return what a file holds.
 
     Args:
@@ -85,10 +73,3 @@ def read_text(path: Path, parse: Callable[[str], T]) -> T:
         return parse(text)
     except ValueError as error:
         raise KeyFileError(f"{path} holds no private key: {error}") from None
-
-
-def _from_hex(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text.strip().removeprefix("0x"))
-    except ValueError:
-        raise ValueError("a key is written in hex digits") from None

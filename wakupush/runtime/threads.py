@@ -11,7 +11,8 @@ def submit(threads: ThreadPoolExecutor, work: Callable[[], T]) -> Future[T]:
     """Start work in a thread of a pool, or not at all.
 
     The pool itself leaves work that finds no thread in its queue. Another of its threads would do it later, though the
-    caller was told of a failure.
+    caller was told of a failure. After such a failure the pool may do less at the same time, as it counts the thread
+    that it did not get as idle.
 
     Raises:
         RuntimeError: no thread can be had, or the pool is closed; the work is not done.

@@ -59,9 +59,10 @@ def is_cut(error: Exception) -> bool:
     return type(error) is psycopg.OperationalError
 
 
-#: Calls a function again while Postgres or Redis fails, or what it stores would be lost; the last error is raised.
+#: Calls a function again while Postgres, Redis or the broker fails, or what it stores would be lost; the last error is
+#: raised. A task that is out of time ends.
 once_postgres_is_back: Final = retry(
-    retry=retry_if_exception(is_outage),
+    retry=retry_if_exception(lambda error: is_outage(error) and not isinstance(error, SoftTimeLimitExceeded)),
     wait=wait_random_exponential(multiplier=0.2, max=3),
     stop=stop_after_attempt(10) | stop_after_delay(STORE_SECONDS),
     reraise=True,

@@ -38,7 +38,7 @@ def their_key(
         return _node_key(config)
     if key_file is not None:
         try:
-            return keyfile.read(key_file, PrivateKey)
+            return keyfile.read(key_file, PrivateKey.from_hex)
         except keyfile.KeyFileError as error:
             raise TakeoverError(str(error)) from None
     if node_key:
@@ -107,7 +107,7 @@ def write(key: PrivateKey, file: Path) -> None:
         TakeoverError: the file holds something else, or cannot be written.
     """
     try:
-        if file.exists() and keyfile.read(file, PrivateKey).secret == key.secret:
+        if file.exists() and keyfile.read(file, PrivateKey.from_hex).secret == key.secret:
             return
         keyfile.write(file, key.secret)
     except keyfile.KeyFileError as error:

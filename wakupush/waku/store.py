@@ -71,9 +71,9 @@ class Store(NodeClient):
         self._is_go_waku: bool | None = None
 
     def walk(self, query: Query, *, with_messages: bool) -> Iterator[Page]:
-        """Yield the pages that a query finds, the oldest messages first.
+        """Yield the pages that a query finds, the oldest messages first. A message can come twice.
 
-        Of more than `MOST_CONTENT_TOPICS` content topics each such part is walked by itself. A message can come twice.
+        More than `MOST_CONTENT_TOPICS` content topics are walked in parts, one after the other.
         Messages that the Store gets during the walk may or may not be found. Messages outside the query count as
         malformed.
 

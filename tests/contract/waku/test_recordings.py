@@ -218,7 +218,7 @@ def test_relay_peers(name, counts):
 
 def test_go_waku_health_ignores_its_health_route(replaying, monkeypatch):
     node, requests = replaying("health")
-    monkeypatch.setattr(node, "info", lambda: None)
+    monkeypatch.setattr(node, "check_alive", lambda: None)
     assert node.health() == NodeHealth(ready=True, state="ALIVE")
     assert requests[0][1] == "/health"
 

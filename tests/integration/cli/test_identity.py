@@ -46,7 +46,7 @@ def register(connection, *server_keys, registered=True):
 
 
 def read(path):
-    return keyfile.read_text(path, parse)
+    return keyfile.read(path, parse)
 
 
 def test_status_counts_the_devices_of_each_key(run, connection, file, monkeypatch):

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from redis import TimeoutError as TimedOut
@@ -15,6 +16,7 @@ from structlog.testing import capture_logs
 
 from support.reconciling import FOREIGN, NOWHERE, SHARD, after_each_page, ago, hashes, looked_back, walk_from
 from wakupush.devnet.parts.processes import wait_until
+from wakupush.ingest.reconcile import walk
 from wakupush.ingest.reconcile.rest import Rest
 from wakupush.model.queues import DISPATCH, REST_WORKER
 from wakupush.postgres import ledger
@@ -231,20 +233,24 @@ def test_down_store_does_not_delay_the_other(bench):
     found.close()
 
 
-def test_pauses_grow_beside_a_shard_that_works(opened):
+def test_pauses_grow_beside_a_shard_that_works(opened, monkeypatch):
     _, own, _ = opened
+    clock = [0.0]
+    monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
     def fail():
+        attempts.append(clock[0])
         raise NodeUnreachable("down")
 
-    pauses = []
-    for _ in range(6):
+    attempts = []
+    for second in range(95):
+        clock[0] = second
         own.walker.attempt(SHARD, fail)
-        own.walker.attempt("/waku/2/rs/16/64", lambda: True)
-        pauses.append(own.walker.pause_after_failure())
-    assert pauses == [2, 4, 8, 16, 30, 30]
-    own.walker.attempt(SHARD, lambda: True)
-    assert own.walker.pause_after_failure() == 1
+        assert own.walker.attempt("/waku/2/rs/16/64", lambda: True)
+    assert attempts == [0, 2, 6, 14, 30, 60, 90]
+    clock[0] = 120
+    assert own.walker.attempt(SHARD, lambda: True)
+    assert own.walker.attempt(SHARD, lambda: True)
 
 
 def test_walks_pause_while_the_queue_rest_is_behind(bench):

@@ -22,7 +22,7 @@ class TestIdentity:
         monkeypatch.setenv("STATUS_GO_NODE_KEY", KEY.secret.hex())
         written = tmp_path / "written.key"
         run(PUSH_SERVER, "--identity-out", str(written))
-        assert keyfile.read(written, PrivateKey).secret == KEY.secret
+        assert keyfile.read(written, PrivateKey.from_hex).secret == KEY.secret
         assert len(contents(connection, IDENTITY_OF)) == 16
 
     def test_a_file_counts_before_the_environment(self, run, connection, monkeypatch):
@@ -100,7 +100,7 @@ class TestIdentity:
         # The settings name the file that is to be written.
         monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY_FILE", str(written))
         run(DAEMON, "--config", "statusd/statusd.json", "--identity-out", str(written))
-        assert keyfile.read(written, PrivateKey).secret == KEY.secret
+        assert keyfile.read(written, PrivateKey.from_hex).secret == KEY.secret
         assert written.stat().st_mode & 0o777 == 0o600
         assert state(connection)["registrations"] == 16
         # Once more, by the same words.

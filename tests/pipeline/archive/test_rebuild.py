@@ -72,7 +72,7 @@ def server(make_settings, new_database, redis_server, tmp_path, monkeypatch):
             }
         )
 
-    make.key = keyfile.read(key_file, PrivateKey)
+    make.key = keyfile.read(key_file, PrivateKey.from_hex)
     make.archive = Archive.of(make().pipeline, make.key.public_key)
     return make
 
@@ -118,6 +118,8 @@ def test_the_same_as_the_workers_made_in_any_order(server, spark):
         )
     )
     for order in (sent, random.Random(3).sample(sent, k=len(sent))):
+        for file in server.archive.files():
+            file.unlink()
         archive(server.archive, order)
         rebuilt = server()
         told = as_its_role(spark, rebuilt)

@@ -286,7 +286,7 @@ def test_a_check_that_fails_in_passing_is_not_the_last(network, storage, monkeyp
 
     monkeypatch.setattr(Asker, "check", check)
     monkeypatch.setattr(Enroller, "wait_until_check", lambda _: asyncio.sleep(0.01))
-    monkeypatch.setattr(client_module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(client_module, "MOST_SECONDS", 0.01)
 
     async def run():
         async with Client(PrivateKey.generate(), network, storage, on_event=events.append):
@@ -299,16 +299,23 @@ def test_a_check_that_fails_in_passing_is_not_the_last(network, storage, monkeyp
 def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage):
     server, full = PrivateKey.generate(), Full(storage)
     mailbox = Mailbox(server)
-    way = Way(installation_id="phone", server=server.public_key, access_token="old", version=1, learned_at=time.time())
-    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=(way,)))
+    names = ("phone", "tablet")
+    ways = tuple(
+        Way(installation_id=name, server=server.public_key, access_token="old", version=1, learned_at=time.time())
+        for name in names
+    )
+    storage.put(ACQUAINTANCE, str(FRIEND), Acquaintance(user=FRIEND, ways=ways))
 
     def refuse(message):
         content = mailbox.take(message)
         full.is_full = True
-        report = PushNotificationReport(
-            public_key=FRIEND.key_hash, installation_id="phone", error=PushNotificationReport.WRONG_TOKEN
-        )
-        response = PushNotificationResponse(message_id=bytes(32), reports=[report]).SerializeToString()
+        reports = [
+            PushNotificationReport(
+                public_key=FRIEND.key_hash, installation_id=name, error=PushNotificationReport.WRONG_TOKEN
+            )
+            for name in names
+        ]
+        response = PushNotificationResponse(message_id=bytes(32), reports=reports).SerializeToString()
         kind = Type.PUSH_NOTIFICATION_RESPONSE
         network.listeners.deliver(to_key(server, content.signer, kind, response, timestamp=time.time_ns()))
 
@@ -319,10 +326,11 @@ def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage)
             client = Client(PrivateKey.generate(), network, full)
             client.enable_sending()
             kind = NotificationType.MESSAGE
-            return await client.notify([Recipient(user=FRIEND)], message_id=bytes(32), chat_id="c", kind=kind)
+            recipients = [Recipient(user=FRIEND), Recipient(user=STRANGER)]
+            return await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind)
 
-    [device] = asyncio.run(run())
-    assert device.result is Result.WRONG_TOKEN
+    devices = asyncio.run(run())
+    assert [device.result for device in devices] == [Result.WRONG_TOKEN] * 2
 
 
 def test_unfollowed_while_it_begins_to_follow(network, client):

@@ -100,7 +100,8 @@ class Book:
                 await exits.aclose()
                 return
         except BaseException:  # cancellation, too, leaves the user unfollowed
-            self._exits_by_user.pop(user, None)
+            if self._exits_by_user.get(user) is exits:
+                del self._exits_by_user[user]
             raise
         if self._history is not None:
             self._tasks.start(self._look_back(self._history, user, key))

@@ -70,12 +70,14 @@ class Notifier:
                 response = parse_response(content.inner)
             except Refused:
                 return
-            for useless in self._sending.take_answer(asking, content.signer, response, time.monotonic()):
+            tokens = self._sending.take_answer(asking, content.signer, response, time.monotonic())
+            for useless in tokens:
                 if useless.is_wrong:
-                    # First, as the device waits for it, and the book cannot be written on a full disk.
                     self._tasks.start(self._refresh(useless))
-                self._book.note_useless(useless)
             self._changes.set()
+            # Last, as the book cannot be written on a full disk.
+            for useless in tokens:
+                self._book.note_useless(useless)
 
         kind = Type.PUSH_NOTIFICATION_REQUEST
         try:

@@ -80,12 +80,12 @@ class Posts:
                 run = partial(self._work_through, app_platform, share, work=work, probe=probes is not None)
                 futures.append(self.slots.submit(app_platform, run, scheduled=scheduled))
         except RuntimeError:
-            log.exception("no_thread")
             remaining = shares[len(futures) :]
             self.slots.release(app_platform, len(remaining), scheduled=scheduled)
             for share in remaining:
                 deferred += share
                 self.breaker.note(app_platform, [], probe=probes is not None)
+            log.exception("no_thread")
         if deferred:
             work.put_back(_flat(deferred))
         return futures
@@ -115,8 +115,8 @@ class Posts:
             try:
                 result = work.attempt(post, probe)
             except Exception:
-                log.exception("post_failed", deliveries=len(post), put_back=len(remaining))
                 self.breaker.note(app_platform, [], probe=probe)
+                log.exception("post_failed", deliveries=len(post), put_back=len(remaining))
                 break
             self.caution.note(app_platform, result.platform_failures, time.monotonic())
             if len(post) == 1 and Failure.GORUSH_REFUSED in result.outcomes:

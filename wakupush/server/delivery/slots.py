@@ -21,8 +21,8 @@ class Slots:
 
     Args:
         app_platforms: all that there are.
-        slots: posts at the same time, of all of these together; at least one for each. The canary has one besides, and
-            where apps have names the one without, which has no gorush.
+        slots: posts at the same time, of all of these together; at least one for each. The canary has one besides.
+            So has the app without a name if there are apps with names: it has no gorush then.
     """
 
     def __init__(self, app_platforms: Collection[AppPlatform], slots: int) -> None:

@@ -32,7 +32,7 @@ def load_identity(settings: Settings) -> Identity:
             raise NoIdentityError(f"WAKUPUSH_IDENTITY_KEY holds no private key: {error}") from None
     if settings.identity_key_file is not None:
         try:
-            return keyfile.read_text(settings.identity_key_file, parse)
+            return keyfile.read(settings.identity_key_file, parse)
         except keyfile.KeyFileError as error:
             raise NoIdentityError(str(error)) from None
     raise NoIdentityError("no private key: set WAKUPUSH_IDENTITY_KEY_FILE (`wakupush keygen FILE` makes one)")

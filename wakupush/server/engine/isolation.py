@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from psycopg import Connection
 
 from wakupush.model.entries import Entry, Task
@@ -127,6 +128,8 @@ def _owner(engine: Engine, entry: Entry) -> Installation | None:
             content = Reader(engine.kinds, kind, engine.identity).read(envelope) if kind.owner else None
             if kind.owner and isinstance(content, Readable):
                 return kind.owner(content)
+    except SoftTimeLimitExceeded:
+        raise
     except Exception:  # noqa: BLE001 - to open or read it may be what failed, which is logged already
         return None
     return None

@@ -71,7 +71,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[Measured, Facts]):
-    """A kind of message. The functions are called in the order in which they stand here, those that a case asks for.
+    """A kind of message. Its functions stand here in the order in which they are called.
 
     `read`, `express`, `charge`, `exceeds`, `decide`, `correct` and `owner` are pure. All messages that a function gets
     were read by `read`.
