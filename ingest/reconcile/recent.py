@@ -42,7 +42,10 @@ class Recent:
         walker, pause = self.walker, self.settings.pause
         while not walker.stop.is_set():
             walker.turned_at = time.monotonic()
-            tallies = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
+            tallies = [
+                walker.attempt(shard, partial(self.turn, shard)) if walker.is_due(shard) else None
+                for shard in self.shards
+            ]
             if None not in tallies:
                 self.finished_at = time.monotonic()
             walker.stop.wait(pause)

@@ -110,7 +110,9 @@ class Thorough:
         walker = self.walker
         while not walker.stop.is_set():
             walker.turned_at = time.monotonic()
-            results = [walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards]
+            results = [
+                walker.attempt(shard, partial(self.turn, shard)) for shard in self.shards if walker.is_due(shard)
+            ]
             if not any(results):
                 walker.stop.wait(IDLE_SECONDS)
 

@@ -131,12 +131,7 @@ class Walker:
         return Track(self.name, pubsub_topic, self.kind.name)
 
     def attempt(self, pubsub_topic: str, work: Callable[[], T]) -> T | None:
-        """Return the result of `work` on a shard; None if it was not finished, which is logged.
-
-        After a failure the shard is left alone, for longer each time; those that work go on.
-        """
-        if time.monotonic() < self.retry_at.get(pubsub_topic, -math.inf):
-            return None
+        """Return the result of `work` on a shard; None if it was not finished, which is logged."""
         try:
             result = work()
         except Stopped:
@@ -154,6 +149,10 @@ class Walker:
             return None
         del self.failures[pubsub_topic]
         return result
+
+    def is_due(self, pubsub_topic: str) -> bool:
+        """Return whether a shard's pause is over, which grows with each failure; shards that work have none."""
+        return time.monotonic() >= self.retry_at.get(pubsub_topic, -math.inf)
 
     def settle(self, pubsub_topic: str, walked_to: float, oldest_missing: int | None) -> None:
         """Move the watermark to the end of a walk, or to before the oldest message that it found missing.
