@@ -88,7 +88,7 @@ setup-images:
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends buildah podman crun mmdebstrap; \
 	fi
 
-images: setup-images ## Build the three images with buildah on bases of Debian's packages (root, Debian; opt-in)
+images: setup-images ## Build the four images with buildah on bases of Debian's packages (root, Debian; opt-in)
 	docker/build.sh
 
 monitoring: setup ## Write the dashboards and alerts anew, out of deploy/monitoring

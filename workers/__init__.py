@@ -1,1 +1,1 @@
-"""The worker processes: the Celery application, its pools registration, query and dispatch, and beat."""
+"""The worker processes: the Celery application, its pools registration, query, dispatch and rest, and beat."""

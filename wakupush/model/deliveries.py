@@ -48,7 +48,7 @@ class DeliveryState(StrEnum):
 #: Every legal transition. A new envelope takes up again what failed, expired or ran out of attempts. An operator sends
 #: dead letters again. gorush's webhook may report that a delivery which counted as delivered has failed.
 TRANSITIONS: Mapping[DeliveryState, frozenset[DeliveryState]] = {
-    DeliveryState.PENDING: frozenset({DeliveryState.POSTING}),
+    DeliveryState.PENDING: frozenset({DeliveryState.POSTING, DeliveryState.EXPIRED}),
     DeliveryState.POSTING: frozenset(
         {
             DeliveryState.PENDING,

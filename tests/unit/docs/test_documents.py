@@ -112,6 +112,7 @@ def queues_table() -> Iterator[Row]:
     yield "queue and pool", "its tasks"
     tasks = {queue.name: [queue.task] for queue in queues.QUEUES.values()}
     tasks[queues.DISPATCH.name] += [queues.DELIVER, queues.FEEDBACK]
+    tasks[queues.REST] = [queue.task for queue in queues.QUEUES.values()]
     for name, of_queue in tasks.items():
         yield _code(name), ", ".join(map(_code, of_queue))
 
