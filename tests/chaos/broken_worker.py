@@ -7,13 +7,15 @@ from types import ModuleType
 
 from wakupush.cli import main
 from wakupush.postgres import answers, deliveries, events, ledger, requests
+from wakupush.server.delivery import next_attempts
 from wakupush.server.engine import store
 
 _add_to_ledger = ledger.add
 _add_events = events.add
 _take = deliveries.take
 _take_on = requests.take_on
-_remove_answers = answers.remove
+_withdraw_answers = answers.withdraw
+_attempt_due = next_attempts.attempt_due
 
 
 def no_ledger() -> None:
@@ -60,7 +62,7 @@ def early_ledger() -> None:
 def no_held_answers() -> None:
     """A correction is answered although the answer that it corrects has left, and beat does not wait for it."""
     _replace(store, "HOLD_SECONDS", 0.0)
-    _replace(answers, "remove", lambda connection, ids: {*_remove_answers(connection, ids), *ids})
+    _replace(answers, "withdraw", lambda connection, ids, hold: {*_withdraw_answers(connection, ids, hold), *ids})
 
 
 def no_second_look() -> None:
@@ -83,10 +85,20 @@ def no_forgotten_attempts() -> None:
 
 
 def no_fence() -> None:
-    """Who is told to make an attempt makes it, whoever made it before; what is delivered keeps what that needs."""
+    """Who is told to make an attempt makes it, whoever made it before; what is delivered keeps what that needs.
+
+    All are told twice.
+    """
+    _change("take", "ANY (%(delivery_key)b) AND state = 'pending'", "ANY (%(delivery_key)b)")
     _change("take", " AND state = 'pending' AND attempt = claimed.begun", "")
     _change("take", "next_attempt_at = NULL", "next_attempt_at = NULL, finished_at = NULL")
     _change("settle", "WHEN new.forget THEN NULL", "WHEN false THEN NULL")
+
+    def attempt_due(*task):
+        _attempt_due(*task)
+        return _attempt_due(*task)
+
+    _replace(next_attempts, "attempt_due", attempt_due)
 
 
 def _change(query: str, text: str, other: str) -> None:

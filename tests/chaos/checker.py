@@ -21,7 +21,7 @@ from wakupush.waku.publisher import _TRIES, MOST_WAIT, PUBLISH_SECONDS
 #: Seconds after which publishing an answer is given up.
 MOST_PUBLISH_SECONDS = _TRIES * PUBLISH_SECONDS + MOST_WAIT
 #: Seconds: a slot of answers, and what it takes to look, to publish and to arrive.
-JUST_BEFORE = 1.0
+JUST_BEFORE = 0.2
 
 
 class Kind(StrEnum):

@@ -36,16 +36,10 @@ SERVERS = {
     "early ledger": Broken(Kind.LOST, ("a child of", "worker")),
     "lease": Broken(Kind.LEASE_CUT_SHORT, ("gorush is slow",)),
     "later lease": Broken(Kind.LEASE_CUT_SHORT, ("gorush is slow",)),
-    # While the pool stands still, what is due is enqueued again and again.
     "fence": Broken(
         Kind.PUSHED_TWICE,
-        ("a child of dispatch stalls", "gorush answers 429"),
-        settings={
-            "WAKUPUSH_DELIVERY__CLAIM": "1",
-            "WAKUPUSH_DELIVERY__CLAIM_QUEUE": "1000",
-            "WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "0.5",
-            "WAKUPUSH_BREAKER__FAULTS": "1000",
-        },
+        ("gorush answers 429",),
+        settings={"WAKUPUSH_DELIVERY__SLOW_FIRST_WAIT": "0.5", "WAKUPUSH_BREAKER__FAULTS": "1000"},
     ),
     "held answers": Broken(Kind.ANSWERED_INCONSISTENTLY, ("gorush is slow",)),
     # A token is found dead once. Where that is after the answer, the request comes again when all is quiet.

@@ -244,7 +244,7 @@ def as_beat(context):
         app=context.app,
         outbox=context.outbox,
         breaker=context.posts.breaker,
-        pace=Pace(context.settings.delivery.claim_queue),
+        pace=Pace(),
     )
 
 

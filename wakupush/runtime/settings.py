@@ -408,9 +408,6 @@ class DeliverySettings(Group):
     """The same for a request to join a community and for a contact request, which wait for an answer."""
     request_max_age: Seconds = 600.0
     """The server neither pushes nor answers a push request that ingest saw more than so many seconds ago."""
-    claim_queue: Count = 2
-    """beat adds due deliveries only up to so many tasks in the dispatch queue, so that they do not delay new requests;
-    to more while workers take all of them within 0.1 s."""
 
 
 class BreakerSettings(Group):

@@ -56,5 +56,5 @@ def open_beat(settings: Settings) -> Beat:
         app=celery_app(settings),
         outbox=Outbox(pool, open_publisher(settings, redis)),
         breaker=Breaker(redis, settings.breaker, settings.delivery.lease),
-        pace=Pace(settings.delivery.claim_queue),
+        pace=Pace(),
     )

@@ -10,6 +10,8 @@ from typing import Final
 from wakupush.model.platforms import AppPlatform
 from wakupush.server.delivery.breaker import PROBES
 
+#: Tasks up to which beat always fills the dispatch queue: few, so that due deliveries do not delay new requests.
+LEAST_TASKS: Final = 2
 #: Seconds after which a kind of work gets one task even if the queue has no room.
 SHARE_SECONDS: Final = 1.0
 #: Seconds in which the deliveries of a look may double after a breaker closed; they begin with as many as the probes.
@@ -39,10 +41,10 @@ class Pace:
     depth; if they leave more than half, it halves it. So new requests wait behind what workers take in about two looks.
 
     Args:
-        least: tasks up to which it always fills the queue.
+        least: tasks, see `LEAST_TASKS`.
     """
 
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int = LEAST_TASKS) -> None:
         self._least = self._depth = least
         self._room = least
         self._work: dict[AppPlatform | None, _Work] = {}

@@ -61,12 +61,8 @@ class Clock:
 @pytest.fixture
 def resources(dsn, redis_server, redis, node):
     redis.flushall()
-    resources = open_beat(
-        Settings(
-            redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}, delivery={"claim_queue": 4}
-        )
-    )
-    yield replace(resources, clock=Clock())
+    resources = open_beat(Settings(redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}))
+    yield replace(resources, clock=Clock(), pace=Pace(4))
     resources.close()
     resources.app.close()
 
