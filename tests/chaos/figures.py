@@ -100,13 +100,13 @@ def by_phase(evidence: Evidence) -> Table:
     everything = Window(name="all", began=evidence.faults[0].began, ended=evidence.faults[-1].ended)
     for phase in (*evidence.faults, everything):
         waits = _waits(case, [id_ for id_ in case.messages if phase.began <= _sent_at(case, id_) < phase.ended])
-        told = (
+        figures = (
             f"{median(waits):.3f}" if waits else "",
             f"{quantiles(waits, n=100)[98]:.3f}" if len(waits) > 1 else "",
             f"{max(waits):.3f}" if waits else "",
         )
         late = sum(wait > PATIENCE for wait in waits)
-        rows.add_row(phase.name, f"{phase.ended - phase.began:.0f}", str(len(waits)), *told, str(late))
+        rows.add_row(phase.name, f"{phase.ended - phase.began:.0f}", str(len(waits)), *figures, str(late))
     return rows
 
 

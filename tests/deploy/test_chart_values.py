@@ -182,9 +182,9 @@ def test_every_value_of_the_schema_has_a_default():
         assert not absent, (path, absent)
         # Of the others nobody needs all.
         for name in properties.keys() - {"pod", "remote", "resources", "settings"}:
-            known = resolved(properties[name])
-            if "properties" in known and isinstance(values.get(name), dict):
-                compare(known["properties"], values[name], (*path, name))
+            inner = resolved(properties[name])
+            if "properties" in inner and isinstance(values.get(name), dict):
+                compare(inner["properties"], values[name], (*path, name))
 
     compare(schema_["properties"], defaults, ())
 

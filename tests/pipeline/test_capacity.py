@@ -222,13 +222,13 @@ def test_progress_ends_at_its_total(spark, made, monkeypatch):
     monkeypatch.setattr(
         capacity,
         "_load",
-        lambda events, queue, asked: (load(), 1.0) if queue == "query" else loaded(events, queue, asked),
+        lambda events, queue, which: (load(), 1.0) if queue == "query" else loaded(events, queue, which),
     )
-    told = []
+    steps = []
     days = (synthetic.first_day, synthetic.first_day + timedelta(days=13))
-    plan = capacity.run(spark, settings, days, question(), lambda *numbers: told.append(numbers))
+    plan = capacity.run(spark, settings, days, question(), lambda *numbers: steps.append(numbers))
     assert [pool.queue for pool in plan.pools] == ["registration", "dispatch"]
-    assert told == [(count, len(QUEUES)) for count in range(len(QUEUES) + 1)]
+    assert steps == [(count, len(QUEUES)) for count in range(len(QUEUES) + 1)]
 
 
 def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):

@@ -388,14 +388,15 @@ class Stack:
         settings: Mapping[str, str] | None = None,
         ready: Callable[[], bool] | None = None,
     ) -> Process:
+        dsn = self.dsn_of(*arguments)
         return Process(
             name,
             [sys.executable, "-m", module, *arguments],
             log=self.directory / f"{name.replace(' ', '-')}.log",
             env={
                 **self.environment,
-                "WAKUPUSH_POSTGRES__DSN": self.dsn_of(*arguments),
-                "WAKUPUSH_POSTGRES__DIRECT_DSN": self.dsn_of(*arguments),
+                "WAKUPUSH_POSTGRES__DSN": dsn,
+                "WAKUPUSH_POSTGRES__DIRECT_DSN": dsn,
                 "WAKUPUSH_REDIS__URL": self.redis_url_of(*arguments),
                 **self.settings,
                 **(settings or {}),

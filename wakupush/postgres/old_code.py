@@ -34,8 +34,8 @@ def end_if_outdated(connection: Connection, main: int | None = None) -> None:
     except UndefinedTable:
         return
     if newest is not None and int(newest.split("_")[0]) > runner.newest():
-        known = f"{runner.newest():04}"
-        reason = f"migration {newest} was applied, and this code knows those up to {known}: update wakupush"
+        ours = f"{runner.newest():04}"
+        reason = f"migration {newest} was applied, and this code knows those up to {ours}: update wakupush"
         log.critical("outdated_code", reason=reason)
         os.kill(main or os.getpid(), signal.SIGTERM)
         raise OutdatedCodeError(reason)

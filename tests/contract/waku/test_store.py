@@ -113,14 +113,14 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
     publish(store, node, [*mine, late, foreign])
     node.publish(OTHER, message(now + 2))
     node.publish(SHARD, message(now + 2, ephemeral=True))
-    asked = query(now + 1, now + 9, TOPIC, SECOND)
-    found = walked(store, asked)
+    question = query(now + 1, now + 9, TOPIC, SECOND)
+    found = walked(store, question)
     assert {stored.hash for stored in found} == hashes(mine)
-    assert [stored.message for stored in walked(store, asked, with_messages=True)] == mine
+    assert [stored.message for stored in walked(store, question, with_messages=True)] == mine
     assert {stored.hash for stored in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
     if manners == "nwaku":
         assert {stored.message for stored in found} == {None}
-        pages = store.fetch(asked, [stored.hash for stored in found] + [bytes(32)])
+        pages = store.fetch(question, [stored.hash for stored in found] + [bytes(32)])
         assert {stored.message for page in pages for stored in page.messages} == set(mine)
     else:
         assert [stored.message for stored in found] == mine  # a go-waku has no other way

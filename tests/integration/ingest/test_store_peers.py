@@ -94,11 +94,11 @@ def test_a_peer_is_asked_through_another_node_after_a_failure(bench, elsewhere, 
 def test_peer_is_asked_by_another_node_after_a_failed_fetch(bench, elsewhere, peer_url):
     ways = [Store(url, peer=address(peer_url)) for url in (NOWHERE, bench.node_url)]
     [sent] = elsewhere(ago=200)
-    asked = Query(pubsub_topic=SHARD, content_topics=(bench.personal,), start=1, end=time.time_ns())
+    question = Query(pubsub_topic=SHARD, content_topics=(bench.personal,), start=1, end=time.time_ns())
     peer = PeerStore(ways)
     with pytest.raises(NodeUnreachable):
-        list(peer.fetch(asked, [sent.hash]))
-    [page] = peer.fetch(asked, [sent.hash])
+        list(peer.fetch(question, [sent.hash]))
+    [page] = peer.fetch(question, [sent.hash])
     assert [stored.hash for stored in page.messages] == [sent.hash]
     peer.close()
 

@@ -43,13 +43,13 @@ def info(server=SERVER, token=TOKEN, installation=PHONE, version=1, user=USER, *
     return Info(**values)
 
 
-def learn(*infos, known=None, server=None, now=0.0, asker=ME):
-    known = known or Acquaintance(user=USER.public_key)
-    return known.learn(infos, asker=asker, server=server and server.public_key, now=now)
+def learn(*infos, friend=None, server=None, now=0.0, asker=ME):
+    friend = friend or Acquaintance(user=USER.public_key)
+    return friend.learn(infos, asker=asker, server=server and server.public_key, now=now)
 
 
-def tokens(known, now=0.0):
-    return [way.access_token for way in known.usable(now)]
+def tokens(friend, now=0.0):
+    return [way.access_token for way in friend.usable(now)]
 
 
 def test_learns_from_advertisements_and_answers():
@@ -96,101 +96,101 @@ def test_the_newest_registration_counts_in_any_order():
 
 
 def test_old_advertisement_revives_no_wrong_token():
-    known = learn(info()).without_token(PHONE, SERVER.public_key, TOKEN)
-    assert tokens(known) == []
-    assert known.is_to_be_asked(0)
-    assert tokens(learn(info(), known=known)) == []
-    assert tokens(learn(info(), known=known, server=SERVER)) == [TOKEN]
-    assert tokens(learn(info(version=2, token=NEW_TOKEN), known=known)) == [NEW_TOKEN]
+    friend = learn(info()).without_token(PHONE, SERVER.public_key, TOKEN)
+    assert tokens(friend) == []
+    assert friend.is_to_be_asked(0)
+    assert tokens(learn(info(), friend=friend)) == []
+    assert tokens(learn(info(), friend=friend, server=SERVER)) == [TOKEN]
+    assert tokens(learn(info(version=2, token=NEW_TOKEN), friend=friend)) == [NEW_TOKEN]
 
 
 def test_another_token_is_not_wrong():
-    known = learn(info())
-    assert known.without_token(PHONE, SERVER.public_key, NEW_TOKEN).ways == known.ways
-    assert known.without_token(TABLET, SERVER.public_key, TOKEN).ways == known.ways
-    assert known.without_token(PHONE, OTHER_SERVER.public_key, TOKEN).ways == known.ways
+    friend = learn(info())
+    assert friend.without_token(PHONE, SERVER.public_key, NEW_TOKEN).ways == friend.ways
+    assert friend.without_token(TABLET, SERVER.public_key, TOKEN).ways == friend.ways
+    assert friend.without_token(PHONE, OTHER_SERVER.public_key, TOKEN).ways == friend.ways
 
 
 def test_old_tokens_are_a_last_resort():
-    known = learn(info(), now=100)
-    assert not known.is_to_be_asked(100 + KEEP_SECONDS - 1)
+    friend = learn(info(), now=100)
+    assert not friend.is_to_be_asked(100 + KEEP_SECONDS - 1)
     later = 100 + KEEP_SECONDS + 1
-    assert known.is_to_be_asked(later)
-    assert known.usable(later) == []
-    assert list(known.devices(later, most=3)) == [PHONE]
+    assert friend.is_to_be_asked(later)
+    assert friend.usable(later) == []
+    assert list(friend.devices(later, most=3)) == [PHONE]
 
 
 def test_a_clock_set_back_makes_knowledge_old():
-    known = learn(info(), now=10 * KEEP_SECONDS)
-    assert known.usable(0) == []
-    assert known.with_asked_at(10 * KEEP_SECONDS).is_to_be_asked(0)
-    assert len(known.usable(10 * KEEP_SECONDS - 1)) == 1
+    friend = learn(info(), now=10 * KEEP_SECONDS)
+    assert friend.usable(0) == []
+    assert friend.with_asked_at(10 * KEEP_SECONDS).is_to_be_asked(0)
+    assert len(friend.usable(10 * KEEP_SECONDS - 1)) == 1
 
 
 def test_silent_devices_are_notified_too():
     later = 2 * KEEP_SECONDS
-    known = learn(info(), now=0).with_asked_at(0)
-    known = learn(info(installation=DESKTOP), known=known, now=later).with_activity(DESKTOP, later)
-    assert known.is_to_be_asked(later)
-    assert list(known.devices(later, most=3)) == [DESKTOP, PHONE]
+    friend = learn(info(), now=0).with_asked_at(0)
+    friend = learn(info(installation=DESKTOP), friend=friend, now=later).with_activity(DESKTOP, later)
+    assert friend.is_to_be_asked(later)
+    assert list(friend.devices(later, most=3)) == [DESKTOP, PHONE]
     # A server tells of the phone: for a day nobody is asked.
-    asked = learn(info(), known=known.with_asked_at(later), server=SERVER, now=later)
+    asked = learn(info(), friend=friend.with_asked_at(later), server=SERVER, now=later)
     assert not asked.is_to_be_asked(later + KEEP_SECONDS - 1)
     # Nobody does: an hour later again.
-    assert not known.with_asked_at(later).is_to_be_asked(later + 1)
-    assert known.with_asked_at(later).is_to_be_asked(later + ABSENT_SECONDS)
+    assert not friend.with_asked_at(later).is_to_be_asked(later + 1)
+    assert friend.with_asked_at(later).is_to_be_asked(later + ABSENT_SECONDS)
 
 
 def test_new_tokens_are_preferred():
-    known = learn(info(server=OTHER_SERVER), known=learn(info(), now=0), now=2 * KEEP_SECONDS)
-    [way] = known.devices(2 * KEEP_SECONDS, most=3)[PHONE]
+    friend = learn(info(server=OTHER_SERVER), friend=learn(info(), now=0), now=2 * KEEP_SECONDS)
+    [way] = friend.devices(2 * KEEP_SECONDS, most=3)[PHONE]
     assert way.server == OTHER_SERVER.public_key
 
 
 def test_a_device_that_is_gone_is_not_notified():
-    known = learn(info(installation=DESKTOP), known=learn(info())).without_token(PHONE, SERVER.public_key, TOKEN)
-    assert list(known.devices(0, most=3)) == [DESKTOP]
-    assert not known.is_to_be_asked(0)
+    friend = learn(info(installation=DESKTOP), friend=learn(info())).without_token(PHONE, SERVER.public_key, TOKEN)
+    assert list(friend.devices(0, most=3)) == [DESKTOP]
+    assert not friend.is_to_be_asked(0)
 
 
 def test_an_unknown_user_is_not_queried_again_at_once():
-    known = Acquaintance(user=USER.public_key).with_asked_at(100)
-    assert not known.is_to_be_asked(100 + ABSENT_SECONDS - 1)
-    assert known.is_to_be_asked(100 + ABSENT_SECONDS)
+    friend = Acquaintance(user=USER.public_key).with_asked_at(100)
+    assert not friend.is_to_be_asked(100 + ABSENT_SECONDS - 1)
+    assert friend.is_to_be_asked(100 + ABSENT_SECONDS)
 
 
 def test_devices_are_capped_by_last_activity():
     ids = [str(uuid.uuid4()) for _ in range(6)]
-    known = learn(*(info(installation=each) for each in ids))
+    friend = learn(*(info(installation=each) for each in ids))
     for number, at in ((4, 40.0), (2, 30.0), (0, 20.0), (1, 10.0)):
-        known = known.with_activity(ids[number], at)
-    known = known.with_activity(ids[2], 5.0)  # an old message says nothing new
-    assert list(known.devices(0, most=3)) == [ids[4], ids[2], ids[0]]
-    assert list(known.devices(0, most=3, only=(ids[1], ids[0]))) == [ids[0], ids[1]]
-    assert known.devices(0, most=3, only=()) == {}
+        friend = friend.with_activity(ids[number], at)
+    friend = friend.with_activity(ids[2], 5.0)  # an old message says nothing new
+    assert list(friend.devices(0, most=3)) == [ids[4], ids[2], ids[0]]
+    assert list(friend.devices(0, most=3, only=(ids[1], ids[0]))) == [ids[0], ids[1]]
+    assert friend.devices(0, most=3, only=()) == {}
 
 
 def test_a_device_has_all_its_servers():
-    known = learn(info(), info(server=OTHER_SERVER))
-    assert {way.server for way in known.devices(0, most=3)[PHONE]} == {SERVER.public_key, OTHER_SERVER.public_key}
+    friend = learn(info(), info(server=OTHER_SERVER))
+    assert {way.server for way in friend.devices(0, most=3)[PHONE]} == {SERVER.public_key, OTHER_SERVER.public_key}
 
 
 def test_what_strangers_send_is_bounded():
     infos = [info(installation=str(uuid.uuid4())) for _ in range(MOST_INSTALLATIONS + 30)]
-    known = learn(*infos)
+    friend = learn(*infos)
     for number in range(100):
-        known = known.with_activity(str(number), float(number))
-    assert len({way.installation_id for way in known.ways}) == MOST_INSTALLATIONS
-    assert len(known.activity) == MOST_INSTALLATIONS
+        friend = friend.with_activity(str(number), float(number))
+    assert len({way.installation_id for way in friend.ways}) == MOST_INSTALLATIONS
+    assert len(friend.activity) == MOST_INSTALLATIONS
     many = learn(*(info(server=PrivateKey.generate()) for _ in range(MOST_SERVERS + 5)))
     assert len(many.ways) == MOST_SERVERS
 
 
 def test_it_is_kept_as_it_is_and_shows_no_token():
-    known = replace(learn(info()).with_activity(PHONE, 3.0).with_asked_at(5.0), push_key=EVE.public_key)
-    assert ACQUAINTANCE.load(ACQUAINTANCE.dump(known)) == known
-    assert TOKEN not in repr(known)
-    assert str(known.push_key)[:14] not in repr(known)
+    friend = replace(learn(info()).with_activity(PHONE, 3.0).with_asked_at(5.0), push_key=EVE.public_key)
+    assert ACQUAINTANCE.load(ACQUAINTANCE.dump(friend)) == friend
+    assert TOKEN not in repr(friend)
+    assert str(friend.push_key)[:14] not in repr(friend)
 
 
 def test_users_of_one_server_are_queried_together():

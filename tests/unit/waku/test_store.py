@@ -252,9 +252,9 @@ def test_more_content_topics_than_a_query_has_are_walked():
     stored = {topic: numbered(number) for number, topic in enumerate(topics, 1)}
 
     def answer(_, parameters):
-        asked = parameters["contentTopics"].split(",")
-        assert len(asked) <= 10
-        return v3(*(stored[topic] for topic in asked))
+        topics = parameters["contentTopics"].split(",")
+        assert len(topics) <= 10
+        return v3(*(stored[topic] for topic in topics))
 
     with Archive(answer) as store:
         hashes = walked(store, Query(pubsub_topic=SHARD, content_topics=topics, start=1, end=2))
@@ -317,8 +317,10 @@ def test_messages_too_large_together_are_fetched_singly(monkeypatch):
     by_hash = {f"0x{message_hash(SHARD, each).hex()}": told(each) for each in sent}
 
     def answer(_, parameters):
-        asked = parameters["hashes"].split(",")
-        return v3(*({"messageHash": each, "message": by_hash[each]} for each in asked)) + b" " * 5000 * (len(asked) - 1)
+        hashes = parameters["hashes"].split(",")
+        return v3(*({"messageHash": each, "message": by_hash[each]} for each in hashes)) + b" " * 5000 * (
+            len(hashes) - 1
+        )
 
     with Archive(answer) as store:
         pages = list(store.fetch(QUERY, [message_hash(SHARD, each) for each in sent]))

@@ -53,7 +53,7 @@ class Breaker:
         self._clock = clock
         self._views: dict[AppPlatform, tuple[float, BreakerView]] = {}
         self._hung: dict[AppPlatform, float] = {}
-        #: When deliveries were last enqueued as probes, and how many were that are, as far as is known, not taken.
+        #: When deliveries were last enqueued as probes, and how many.
         self._enqueued: dict[AppPlatform, tuple[float, int]] = {}
 
     def is_closed(self, app_platform: AppPlatform) -> bool:
@@ -76,20 +76,13 @@ class Breaker:
             return most
         if view.state is BreakerState.OPEN:
             return 0
-        since, enqueued = self._enqueued.get(app_platform, (-math.inf, 0))
-        if self._clock() - since >= CACHE_SECONDS:
-            enqueued = 0
-        return max(0, min(most, PROBES - view.probes - enqueued))
+        return max(0, min(most, PROBES - view.probes - self._probes_enqueued(app_platform)))
 
     def note_enqueued(self, app_platform: AppPlatform, deliveries: int) -> None:
         """Take note of due deliveries that were enqueued: more than the probes would lose their turn."""
         if not deliveries or self.is_closed(app_platform):
             return
-        now = self._clock()
-        since, enqueued = self._enqueued.get(app_platform, (-math.inf, 0))
-        if now - since < CACHE_SECONDS:
-            deliveries += enqueued
-        self._enqueued[app_platform] = now, deliveries
+        self._enqueued[app_platform] = self._clock(), deliveries + self._probes_enqueued(app_platform)
 
     def note_taken(self) -> None:
         """Take note that workers have taken all that was enqueued."""
@@ -157,6 +150,11 @@ class Breaker:
             )
         elif opened:
             log.warning("breaker_stays_open", app=app_platform.app, platform=app_platform.platform.label, seconds=pause)
+
+    def _probes_enqueued(self, app_platform: AppPlatform) -> int:
+        """Return how many deliveries were enqueued lately as probes, and may not be taken yet."""
+        since, enqueued = self._enqueued.get(app_platform, (-math.inf, 0))
+        return enqueued if self._clock() - since < CACHE_SECONDS else 0
 
     def _view(self, app_platform: AppPlatform) -> BreakerView:
         """Return a breaker as it was read last. One that cannot be read counts as closed."""
