@@ -449,6 +449,11 @@ def test_another_envelope_may_be_answered_otherwise() -> None:
     again_admitted = (ADMITTED, FAILED, replace(ADMITTED, at=107.0), replace(FAILED, at=112.0))
     answers = answered("NOT_REGISTERED", at=105.5), answered(SUCCESS, at=107.4)
     assert judge(two_envelopes(*answers, events=again_admitted)) == []
+    # The node was slow: the second envelope failed as well while both answers were on their way.
+    slow = (ADMITTED, FAILED, replace(ADMITTED, at=104.0), replace(FAILED, at=104.6))
+    crossing = answered("NOT_REGISTERED", at=104.8), answered(SUCCESS, at=104.9)
+    assert judge(two_envelopes(*crossing, events=slow)) == []
+    assert kinds(two_envelopes(*crossing, events=slow[:2])) == [Kind.ANSWERED_INCONSISTENTLY]
 
 
 def test_answers_that_leave_at_once_may_differ() -> None:
