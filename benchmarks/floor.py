@@ -30,8 +30,8 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from rich.console import Console
 from rich.table import Table
 
-from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import Process
 from wakupush.devnet.stack import Stack
 from wakupush.postgres.migrations import runner
 

@@ -30,7 +30,7 @@ from benchmarks.running import (
     set_topic_keys,
     suspended,
 )
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 
 #: Users whom others query: the keys of their topics are derived before anything is measured.
 ASKED = 20

@@ -8,7 +8,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.devnet.node.state import encoded_size
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage

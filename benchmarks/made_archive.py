@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pipeline.archive.files import HOUR, SCHEMA

@@ -30,7 +30,7 @@ import psycopg
 from pyiceberg.catalog import load_catalog
 
 from benchmarks.commands import measured
-from wakupush.devnet.parts.postgres import PostgresServer
+from wakupush.devnet.postgres import PostgresServer
 from wakupush.pipeline.synthetic.synthesize import WORKER
 from wakupush.postgres.migrations import runner
 

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from benchmarks.commands import measured
 from benchmarks.made_archive import rows
-from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.postgres import temporary_postgres
 from wakupush.pipeline.archive.files import SCHEMA, Archive
 from wakupush.pipeline.session import spark_session
 from wakupush.postgres.migrations import runner

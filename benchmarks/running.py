@@ -20,7 +20,7 @@ from redis import Redis
 
 from benchmarks import made
 from benchmarks.made import SHARD, Made, User
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import Stack
 from wakupush.model.queues import POOLS, QUEUES
 from wakupush.redis.backlog import UNACKED

@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks import made
 from benchmarks.loads import ASKED, Load, measure, registrations, requests, waits
 from benchmarks.running import Bench, family, memory, percentile, relay, relay_at, rest, running, set_topic_keys
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Change, Registration
 from wakupush.postgres import rebuilding

@@ -26,7 +26,7 @@ from benchmarks.age.run import Bystander, run, table
 from benchmarks.age.statements import Recorder
 from benchmarks.age.work import every_work, processes
 from benchmarks.running import UNLIMITED, end_on_signals
-from wakupush.devnet.parts.postgres import PostgresServer
+from wakupush.devnet.postgres import PostgresServer
 from wakupush.devnet.stack import External, Stack
 from wakupush.postgres.migrations import runner
 from wakupush.runtime.logging import configure

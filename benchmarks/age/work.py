@@ -15,7 +15,7 @@ import httpx2
 from benchmarks.age.fill import DAY, REQUESTS_A_DAY, Size
 from benchmarks.age.statements import Recorder
 from benchmarks.made import SHARD
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
 from wakupush.model.waku_message import WakuMessage

@@ -30,7 +30,7 @@ from benchmarks.attack.report import Result, as_json, honest_table, line, not_ke
 from benchmarks.attack.traffic import Flood
 from benchmarks.attack.world import World
 from benchmarks.running import end_on_signals, running
-from wakupush.devnet.parts.processes import WaitTimeoutError
+from wakupush.devnet.processes import WaitTimeoutError
 from wakupush.model.queues import POOLS
 
 #: Worker processes of each pool.

@@ -12,7 +12,7 @@ from benchmarks import made
 from benchmarks.attack.traffic import Message, Traffic
 from benchmarks.attack.world import World, registered
 from benchmarks.made import Made, User
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey, PublicKey

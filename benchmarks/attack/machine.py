@@ -10,7 +10,7 @@ import psutil
 import yaml
 
 from benchmarks.running import cpu_of, family
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.processes import Process
 
 ROOT = Path(__file__).parents[2]
 #: Of the machine's times; those of guests are among those of users.

@@ -14,7 +14,7 @@ from benchmarks import made
 from benchmarks.attack.traffic import Message
 from benchmarks.attack.world import registered
 from benchmarks.made import Made, User
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.pb.segment_pb2 import SegmentMessage

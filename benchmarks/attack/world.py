@@ -15,8 +15,8 @@ from benchmarks import made
 from benchmarks.attack.traffic import Message, flat
 from benchmarks.made import Made, User
 from benchmarks.running import Bench, relay, rest, set_other_topic_keys, set_topic_keys
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import WaitTimeoutError, wait_until
 from wakupush.protocol import envelopes
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey, PublicKey

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from chaos.plan import SUCCESS, Fate, Notified, Sent
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest

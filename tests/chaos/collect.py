@@ -22,7 +22,7 @@ from chaos.faults import server_processes
 from chaos.plan import SUCCESS, Sent
 from chaos.stack import ChaosStack
 from support.stored import contents
-from wakupush.devnet.demo.conversation import OpenedReply, open_reply
+from wakupush.devnet.conversation import OpenedReply, open_reply
 from wakupush.devnet.stack import Stack
 from wakupush.model.events import period_of
 from wakupush.model.queues import POOLS

@@ -24,7 +24,7 @@ from chaos.evidence import Window
 from chaos.stack import COMMIT_TIMES, ChaosStack
 from support.relay import Relay
 from support.replica import Backup, Replica
-from wakupush.devnet.parts.processes import Process, StartFailedError, wait_until
+from wakupush.devnet.processes import Process, StartFailedError, wait_until
 from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 

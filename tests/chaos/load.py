@@ -13,7 +13,7 @@ from threading import Event
 
 from chaos.clients import Fleet, Post
 from chaos.plan import dump
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.keys import PublicKey
 from wakupush.waku.errors import NodeError

@@ -28,7 +28,7 @@ from chaos.faults import FAULTS, ROOT_FAULTS, Fault, Havoc, Planned, schedule, s
 from chaos.real_nodes import FAULTS_OF_REAL_NODES, RealNodes, real_nodes
 from chaos.stack import ChaosStack
 from chaos.traffic import PYTHONPATH, Traffic, ended_well
-from wakupush.devnet.parts.processes import WaitTimeoutError
+from wakupush.devnet.processes import WaitTimeoutError
 from wakupush.devnet.stack import External
 from wakupush.model.queues import POOLS
 from wakupush.redis.celery_app import VISIBILITY_TIMEOUT_SECONDS

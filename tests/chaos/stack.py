@@ -12,8 +12,8 @@ from psycopg.conninfo import make_conninfo
 
 from support.relay import Relay
 from support.resolver import Resolver
-from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import Process
 from wakupush.devnet.stack import Stack
 
 #: Settings by which Postgres remembers when each transaction was committed.

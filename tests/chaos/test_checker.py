@@ -14,7 +14,7 @@ from chaos.collect import busy
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Kept, Pushed, Sample, Window
 from chaos.figures import by_phase
 from chaos.plan import SUCCESS, Fate, Notified, Sent
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.protocol.keys import PrivateKey
 
 SERVER = PrivateKey.generate().public_key

@@ -13,7 +13,7 @@ from chaos.clients import repeat, roll_call
 from chaos.evidence import Evidence
 from chaos.load import publish_all
 from chaos.plan import Sent, load
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import Stack
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration

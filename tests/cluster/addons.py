@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from cluster.control_plane import ControlPlane
-from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 
 NAMESPACE = "keda"
 

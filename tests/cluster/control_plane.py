@@ -13,7 +13,7 @@ import yaml
 
 from cluster.binaries import Binaries
 from cluster.certificates import Authority, service_account_key
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.processes import Process, answers_http, free_port
 
 #: Who may do everything.
 MASTERS = "system:masters"

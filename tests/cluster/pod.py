@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import psutil
 
-from wakupush.devnet.parts.processes import Process, free_port
+from wakupush.devnet.processes import Process, free_port
 
 if TYPE_CHECKING:
     from cluster.kubelet import Kubelet

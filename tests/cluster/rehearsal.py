@@ -20,8 +20,8 @@ from cluster.binaries import Binaries
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from support.replica import Replica
-from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import Stack
 
 ROOT = Path(__file__).parents[2]

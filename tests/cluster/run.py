@@ -17,7 +17,7 @@ from cluster.control_plane import CommandError
 from cluster.rehearsal import ROOT, Rehearsal, rehearsing
 from cluster.scenarios import SCENARIOS, Scenario
 from cluster.traffic import ScenarioFailedError
-from wakupush.devnet.parts.processes import StartFailedError, WaitTimeoutError
+from wakupush.devnet.processes import StartFailedError, WaitTimeoutError
 
 #: What makes a scenario fail, and the next one go on.
 _FAILURES = (ScenarioFailedError, CommandError, WaitTimeoutError, httpx2.HTTPError)

@@ -17,10 +17,10 @@ from conformance.expected import Answer, Expected, Row, Rows, Scenario, flat, in
 from e2e.stacks import UNHURRIED
 from support.forkserver import Forkserver
 from support.stored import contents
-from wakupush.devnet.demo import conversation, messages
-from wakupush.devnet.demo.conversation import ClientMessage
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import WaitTimeoutError, wait_until
+from wakupush.devnet import conversation, messages
+from wakupush.devnet.conversation import ClientMessage
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import WaitTimeoutError, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.expected import NOT_COMPARED, Scenario
 from conformance.running import Running, differences, running
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.postgres import query_topics
 from wakupush.protocol import topics
 from wakupush.protocol.identity import Identity

@@ -21,9 +21,9 @@ from support.deploy import podman
 from support.deploy.chart import REDIS_USERS, ROOT, need, redis_users, tool
 from support.deploy.compose import FILE, filled, needed
 from support.deploy.containers import DOCKERFILE, instructions
-from wakupush.devnet.parts.postgres import temporary_postgres
-from wakupush.devnet.parts.processes import Process, free_port
-from wakupush.devnet.parts.redis import server_binary
+from wakupush.devnet.postgres import temporary_postgres
+from wakupush.devnet.processes import Process, free_port
+from wakupush.devnet.redis import server_binary
 from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 from wakupush.protocol.keys import PrivateKey

@@ -22,10 +22,10 @@ import pytest
 from support.deploy.compose import FILE, filled, needed
 from support.deploy.containers import Builder, fresh, memory, missing_tool
 from support.deploy.podman import Podman, there
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistrationResponse, PushNotificationResponse
 from wakupush.protocol.application import Type

@@ -10,8 +10,8 @@ import pytest
 from e2e.stacks import running_node, running_stack
 from support.leftovers import belonging_to_fixture
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import answers_http
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import answers_http
 from wakupush.devnet.stack import SHARDS, Stack
 
 #: What clients meet in `make test`: each kind of node and each transport. All other pairs are in `make test-long`.

@@ -10,7 +10,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "js"
 INSTALLED = shutil.which("node") and (EXAMPLE / "node_modules" / "@waku" / "sdk").is_dir()

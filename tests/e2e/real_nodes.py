@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import httpx2
 
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.processes import Process, answers_http, free_port
 from wakupush.devnet.stack import SHARDS
 
 WAKU = os.environ.get("WAKUPUSH_TEST_WAKU", "")

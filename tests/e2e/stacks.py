@@ -13,7 +13,7 @@ from redis import Redis
 
 from support.devnet import serving
 from support.forkserver import Forkserver
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.processes import Process
 from wakupush.devnet.stack import SHARDS, Stack
 
 #: Forty polls a second of an idle server add up where several tests run.

@@ -17,7 +17,7 @@ from benchmarks.attack.floods import FLOODS
 from benchmarks.attack.traffic import size
 from benchmarks.attack.world import World
 from benchmarks.running import running
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 
 FEW = 40
 

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.stacks import running_stack
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.runtime.settings import CANARY, CANARY_TOPIC
 

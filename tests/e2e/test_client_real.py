@@ -16,7 +16,7 @@ from wakupush.client.drivers.storage import SqliteFile
 from wakupush.client.drivers.transport import LightTransport, RelayTransport
 from wakupush.client.rules.registering import Device, Options, Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import External
 from wakupush.model.platforms import TokenType
 from wakupush.protocol.keys import PrivateKey

@@ -11,7 +11,7 @@ import pytest
 from e2e.clients import asked_while
 from e2e.real_nodes import SERVES, WAKU, go_waku, light_flags, relay_flags, server_flags
 from wakupush.client.drivers.transport import LightTransport
-from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import SHARDS, External
 
 if not WAKU:

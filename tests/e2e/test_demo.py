@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 
 COMMAND = [sys.executable, "-m", "wakupush", "demo"]
 README = Path(__file__).parents[2] / "README.md"

@@ -14,10 +14,10 @@ import pytest
 from redis import Redis
 
 from e2e.dev import running
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 

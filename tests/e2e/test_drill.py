@@ -17,8 +17,8 @@ from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.events import Enrolled
 from wakupush.client.rules.registering import Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.postgres import temporary_postgres
 from wakupush.devnet.stack import SHARDS, External
 from wakupush.pipeline.session import missing_parts
 from wakupush.protocol.identity import Identity

@@ -5,7 +5,7 @@ import pytest
 
 from e2e.example import need_node, register_query_and_send
 from e2e.real_nodes import WAKU, go_waku, server_flags
-from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.stack import External
 
 pytestmark = pytest.mark.real

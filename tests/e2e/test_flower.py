@@ -12,8 +12,8 @@ import pytest
 from celery import Celery
 from redis import Redis
 
-from wakupush.devnet.parts.processes import Process, StartFailedError, answers_http, free_port, wait_until
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.processes import Process, StartFailedError, answers_http, free_port, wait_until
+from wakupush.devnet.redis import RedisServer
 from wakupush.redis.users import RedisUser
 
 CONFIG = Path(__file__).parents[2] / "docker" / "config" / "flower.py"

@@ -5,8 +5,8 @@ import time
 import httpx2
 import pytest
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey

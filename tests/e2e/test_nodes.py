@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from e2e.requests_load import Load, clients_node, doctor, metric
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.runtime.urls import node_name
 

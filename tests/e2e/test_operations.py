@@ -3,8 +3,8 @@
 import httpx2
 import pytest
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode

@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from e2e.users import User
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import (

@@ -6,7 +6,7 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.entries import Entry
 from wakupush.model.queues import QUEUES

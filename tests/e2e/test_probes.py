@@ -9,8 +9,8 @@ import httpx2
 import psutil
 import pytest
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH

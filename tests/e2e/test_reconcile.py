@@ -13,8 +13,8 @@ import pytest
 from redis import Redis
 
 from support.devnet import serving
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.application import Type

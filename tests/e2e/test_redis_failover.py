@@ -12,7 +12,7 @@ import pytest
 
 from e2e.requests_load import Load, doctor, metric
 from support.sentinels import PASSWORD, SENTINEL_PASSWORD, Sentinels
-from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import External
 
 

@@ -8,7 +8,7 @@ import pytest
 from e2e.requests_load import Load, doctor
 from support.certificates import self_signed
 from support.sentinels import RIGHTS, USER, Sentinels, has_tls
-from wakupush.devnet.parts.processes import answers_http, wait_until
+from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import External
 
 

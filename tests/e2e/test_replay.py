@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from support.devnet import serving
-from wakupush.devnet.demo import conversation
+from wakupush.devnet import conversation
 from wakupush.operate import replay as devnet_replay
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"

@@ -12,8 +12,8 @@ from celery.events import EventReceiver
 from celery.events.state import State
 
 from e2e.users import User
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import RedisSettings, Settings
 from wakupush.waku.node import WakuNode

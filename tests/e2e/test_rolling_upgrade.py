@@ -26,7 +26,7 @@ from chaos.traffic import Traffic
 from deploy.release.past import NEWER_SETTINGS, checkout, last_release
 from e2e.requests_load import clients_node, metric
 from support.sentinels import Sentinels
-from wakupush.devnet.parts.processes import Process, WaitTimeoutError, answers_http, free_port, wait_until
+from wakupush.devnet.processes import Process, WaitTimeoutError, answers_http, free_port, wait_until
 from wakupush.devnet.stack import External, Stack
 from wakupush.model.queues import QUEUES
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration

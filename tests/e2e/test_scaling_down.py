@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from redis import Redis
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import backlog

@@ -17,10 +17,10 @@ from celery.events import EventReceiver
 from redis import Redis
 
 from support import stored
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import payload, segments

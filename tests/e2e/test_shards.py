@@ -9,9 +9,9 @@ import pytest
 from redis import Redis
 
 from e2e.requests_load import clients_node, doctor, metric
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey

@@ -13,10 +13,10 @@ import pytest
 
 from deploy.release.past import NEWER_SETTINGS, ROOT, last_release
 from support.stored import contents
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.model.queues import QUEUES
 from wakupush.pb.push_notification_pb2 import (

@@ -6,8 +6,8 @@ import pytest
 
 from e2e.requests_load import doctor, metric
 from support.devnet import serving
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.identity import Identity

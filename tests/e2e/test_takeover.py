@@ -12,10 +12,10 @@ import pytest
 
 from support import reference_database as made
 from support.reference_database import KEY
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import StartFailedError, wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import StartFailedError, wait_until
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,

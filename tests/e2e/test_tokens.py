@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from e2e.users import User
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.pb.push_notification_pb2 import PushNotificationReport
 from wakupush.waku.node import WakuNode
 

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey

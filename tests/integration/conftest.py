@@ -19,11 +19,11 @@ from support.certificates import self_signed
 from support.cluster import TOKEN, Cluster
 from support.devnet import serving
 from support.served import SHARD, AtEnd, Server
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.redis import RedisServer
 from wakupush.model.roles import Role
-from wakupush.operate.doctor import autoscalers
+from wakupush.operate import autoscalers
 from wakupush.postgres import maintenance
 from wakupush.postgres.migrations import runner
 from wakupush.protocol.keys import PrivateKey

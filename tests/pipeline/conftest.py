@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from support.pipeline.happenings import FOR_EVER
-from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
 from wakupush.model.roles import Role
 from wakupush.pipeline.session import missing_parts
 from wakupush.postgres.migrations import runner

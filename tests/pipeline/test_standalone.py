@@ -15,7 +15,7 @@ from support.pipeline import happenings
 from support.pipeline.kinds import has_committed, in_lake, in_postgres
 from support.pipeline.standalone import cluster, processes
 from support.pipeline.stores import store
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.pipeline.report.report import SCHEMA
 from wakupush.pipeline.report.tables import TABLES
 from wakupush.postgres import query_topics

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID
 
+from wakupush.gorush.profiles import load_profiles
 from wakupush.model.entries import Entry, Task
 from wakupush.model.events import EventKind, history
 from wakupush.model.failures import BY_LABEL, Answer
@@ -23,7 +24,6 @@ from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.request import Item, Request
 from wakupush.runtime.settings import DeliverySettings, GorushSettings, LimitSettings, Settings
-from wakupush.server.delivery.profiles import load_profiles
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
 from wakupush.server.push import decide as request_decide

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.forkserver import Forkserver
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.processes import Process, answers_http, free_port
 
 READY = {"waku": "/debug/v1/info", "gorush": "/healthz"}
 

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from support.forkserver import Forked
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.processes import Process
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import psycopg
 
-from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import Process, free_port
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import Process, free_port
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 #: Fewer connections to Postgres than clients have, so that transactions of one client go over several of them.

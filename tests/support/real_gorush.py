@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from support.certificates import self_signed
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.gorush.client import Gorush
 
 BINARY = os.environ.get("WAKUPUSH_TEST_GORUSH", "")

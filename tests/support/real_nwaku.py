@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.processes import Process, answers_http, free_port
 
 NWAKU = os.environ.get("WAKUPUSH_TEST_NWAKU", "")
 #: For all nodes. It announces the machine's address otherwise, and looks for strangers.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import psycopg
 
-from wakupush.devnet.parts.postgres import PostgresServer, _run
+from wakupush.devnet.postgres import PostgresServer, _run
 
 
 class Backup(PostgresServer):

@@ -13,8 +13,8 @@ from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from wakupush.devnet.parts.processes import Process, free_port, wait_until
-from wakupush.devnet.parts.redis import server_binary
+from wakupush.devnet.processes import Process, free_port, wait_until
+from wakupush.devnet.redis import server_binary
 
 PASSWORD, SENTINEL_PASSWORD = "password@redis", "password@sentinels"
 NAME = "primary-of-ours"

@@ -12,8 +12,8 @@ import httpx2
 
 from support import stored
 from support.rows import IOS
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Route
 from wakupush.model.queues import DISPATCH, QUEUES, REGISTRATION, REST

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from wakupush.devnet.demo import messages as devnet
+from wakupush.devnet import messages as devnet
 from wakupush.pb import push_notification_pb2 as pb
 from wakupush.protocol import application, envelopes, grants, payload, query, registration, sealing, segments, topics
 from wakupush.protocol.hashing import keccak256, message_hash, shake256_64

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from chaos.traffic import PYTHONPATH
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import Stack
 
 DAY = 86_400.0

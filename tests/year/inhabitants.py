@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from chaos.clients import MANNERS, Fleet, Post
 from chaos.plan import Fate, Sent
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.devnet.stack import SHARDS
 from wakupush.pb.push_notification_pb2 import PushNotificationRequest
 from wakupush.protocol import envelopes, topics

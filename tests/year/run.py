@@ -21,9 +21,9 @@ from chaos.clients import Post
 from chaos.evidence import Answered, Evidence, Pushed
 from chaos.load import publish_all
 from chaos.plan import Sent
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import StartFailedError, WaitTimeoutError, wait_until
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import StartFailedError, WaitTimeoutError, wait_until
 from wakupush.devnet.stack import Stack
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey

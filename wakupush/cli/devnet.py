@@ -25,7 +25,7 @@ def demo(
 
     if parts := devnet.missing_parts():
         raise UsageError(f"the demo needs {', '.join(parts)}: install wakupush[devnet]")
-    from wakupush.devnet.demo import timeline
+    from wakupush.devnet import timeline
 
     if recording is None and RECORDING.exists():
         recording = RECORDING

@@ -94,11 +94,11 @@ def profile(
     """Print what gorush gets for each type of notification on each platform, with values that are made up."""
     import json
 
+    from wakupush.gorush.profiles import load_profile
     from wakupush.model.notifications import NotificationType
     from wakupush.model.platforms import Platform
     from wakupush.operate.samples import sample, target
     from wakupush.runtime.settings import load_settings
-    from wakupush.server.delivery.profiles import load_profile
 
     settings = load_settings()
     try:
@@ -141,9 +141,9 @@ def doctor(
 
     from rich.console import Console
 
-    from wakupush.operate.doctor import autoscalers as scaling
-    from wakupush.operate.doctor.examine import examine
-    from wakupush.operate.doctor.finding import Level
+    from wakupush.operate import autoscalers as scaling
+    from wakupush.operate.doctor import examine
+    from wakupush.operate.finding import Level
     from wakupush.runtime.settings import load_settings
 
     settings = load_settings()

@@ -12,7 +12,7 @@ from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from rich.console import Console
 
-from wakupush.devnet.parts.processes import Process, StartFailedError
+from wakupush.devnet.processes import Process, StartFailedError
 from wakupush.devnet.stack import External, Stack
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime.settings import Settings

@@ -16,8 +16,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import (
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import (
     Launcher,
     Process,
     StartFailedError,
@@ -25,7 +25,7 @@ from wakupush.devnet.parts.processes import (
     answers_http,
     free_port,
 )
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.redis import RedisServer
 from wakupush.model.queues import QUEUES
 from wakupush.model.roles import COMMANDS, Role
 from wakupush.protocol import topics

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from wakupush.gorush.instances import open_gorush
+from wakupush.gorush.profiles import load_profiles
 from wakupush.model.deliveries import NO_LEASE, Delivery
 from wakupush.model.failures import Failure, Route, Token
 from wakupush.model.notifications import Notification, NotificationType
@@ -15,7 +16,6 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.notification import Profile, notification
 from wakupush.runtime.settings import Settings
 from wakupush.runtime.usage import UsageError
-from wakupush.server.delivery.profiles import load_profiles
 from wakupush.server.delivery.retry import times_to_live
 
 #: The thread ids of a server come from its own key.

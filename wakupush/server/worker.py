@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from wakupush.gorush.instances import open_gorush
+from wakupush.gorush.profiles import load_profiles
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis.celery_app import celery_app
@@ -17,7 +18,6 @@ from wakupush.server.delivery.caution import Caution
 from wakupush.server.delivery.celery_events import TaskEvents
 from wakupush.server.delivery.post_times import PostTimes
 from wakupush.server.delivery.posts import Posts
-from wakupush.server.delivery.profiles import load_profiles
 from wakupush.server.delivery.slots import Slots
 from wakupush.server.engine.background import ANSWER_THREADS, Followers, Later
 from wakupush.server.engine.engine import Engine

@@ -15,7 +15,7 @@ from wakupush.client.drivers.history import History
 from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.waku.errors import NodeUnreachable
 
 SHARD = "/waku/2/rs/16/32"

@@ -16,7 +16,7 @@ from support.go_waku import CAPACITY, OTHER_SHARD, SHARD, Serve, development_nod
 from support.nwaku import AREA, recorded_message
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.waku.codec import decode_message
 
 BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")

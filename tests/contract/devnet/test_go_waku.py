@@ -26,7 +26,7 @@ from support.go_waku import (
     subscribe,
 )
 from wakupush.devnet.node.go_waku_state import INBOX_CAPACITY, LINE_CAPACITY
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 

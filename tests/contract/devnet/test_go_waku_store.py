@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx2
 
 from support.go_waku import OTHER_SHARD, SHARD, TOPIC, encode, history, history_pages, relay_path
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 
 OTHER_TOPIC = "/waku/1/0xffffffff/rfc26"
 

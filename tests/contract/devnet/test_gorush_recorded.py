@@ -20,7 +20,7 @@ from support import recordings
 from wakupush.devnet.gorush import gorush
 from wakupush.devnet.gorush.app import create_app
 from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.processes import Process, answers_http, free_port
 
 Serve = Callable[[Starlette], httpx2.Client]
 

@@ -19,7 +19,7 @@ from wakupush.devnet.node import nwaku as nwaku_manners
 from wakupush.devnet.node.filter_state import GoWakuFilter
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 
 AREA = "waku-rest"

@@ -10,7 +10,7 @@ import pytest
 
 from support import answering
 from support.real_gorush import BINARY, account, running
-from wakupush.devnet.parts.processes import free_port
+from wakupush.devnet.processes import free_port
 from wakupush.gorush.client import Gorush
 from wakupush.gorush.outcomes import read_answer, read_feedback
 from wakupush.model.failures import Failure

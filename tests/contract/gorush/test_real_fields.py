@@ -9,12 +9,12 @@ from support import recordings
 from support.profiles import EVERY, posted
 from support.real_gorush import BINARY, connected
 from wakupush.devnet.gorush import platforms
+from wakupush.gorush.profiles import load_profile
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.protocol.notification import PROFILES
 from wakupush.runtime.profiles import ProfileTable
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery.profiles import load_profile
 
 if not BINARY or not shutil.which("node"):
     pytest.skip("WAKUPUSH_TEST_GORUSH does not name a gorush binary, or there is no Node.js", allow_module_level=True)

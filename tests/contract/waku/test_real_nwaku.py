@@ -11,7 +11,7 @@ from support import recordings
 from support.go_waku import SHARD, TOPIC
 from support.nwaku import AREA, OTHER_TOPIC, send
 from support.real_nwaku import NWAKU, light_flags, real_nwaku, relay_flags, server_flags
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.async_rest import AsyncRest

@@ -16,7 +16,7 @@ from support.answering import serving
 from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.parts.processes import answers_http, free_port, wait_until
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import httpx2
 import pytest
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "android"
 #: In the files that a client reads or writes.

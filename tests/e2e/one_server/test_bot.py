@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from support.logs import logging_as_before
 from wakupush.cli import app
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import Process, wait_until
 from wakupush.protocol.keys import PrivateKey
 
 README = Path(__file__).parents[3] / "README.md"

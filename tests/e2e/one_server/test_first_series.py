@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from deploy.monitoring.rules import ALERTS, COMPONENTS
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import POOLS
 

@@ -3,7 +3,7 @@
 `running_stack` looks into Postgres' log: a right that is missing anywhere fails every test of this folder.
 """
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.roles import COMMANDS, Role
 
 POOLS = {role for role, commands in COMMANDS.items() if any(command.startswith("worker ") for command in commands)}

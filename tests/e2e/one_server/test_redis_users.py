@@ -11,8 +11,8 @@ from dataclasses import replace
 from redis import Redis
 
 from e2e.stacks import refused_by_redis
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION

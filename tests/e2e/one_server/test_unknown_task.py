@@ -5,8 +5,8 @@ from contextlib import closing
 
 from redis import Redis
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import REGISTRATION
 from wakupush.protocol.keys import PrivateKey

@@ -11,7 +11,7 @@ from redis import Redis
 from benchmarks.attack.machine import Peaks, Share, chart_limits, used_by_all, used_by_others
 from benchmarks.attack.stored import Stored
 from benchmarks.running import cpu_of
-from wakupush.devnet.parts.processes import Process, wait_until
+from wakupush.devnet.processes import Process, wait_until
 
 ROWS, BYTES = 2000, 500
 #: A row's header, and its place in a page.

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from support.served import SHARD, read_task, request, work_off
 from wakupush.cli import app
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import free_port
+from wakupush.devnet import messages
+from wakupush.devnet.processes import free_port
 from wakupush.model.entries import Entry
 from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION

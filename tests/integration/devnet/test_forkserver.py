@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from support.forkserver import PRELOADED
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.processes import Process
 
 TELLS = """
 import atexit, json, os, signal, sys, threading

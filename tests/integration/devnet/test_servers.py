@@ -19,10 +19,10 @@ import psycopg
 import pytest
 import redis
 
+from wakupush.devnet import postgres
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.parts import postgres
-from wakupush.devnet.parts.postgres import PostgresServer
-from wakupush.devnet.parts.processes import (
+from wakupush.devnet.postgres import PostgresServer
+from wakupush.devnet.processes import (
     Process,
     StartFailedError,
     WaitTimeoutError,
@@ -31,7 +31,7 @@ from wakupush.devnet.parts.processes import (
     unprivileged_user,
     wait_until,
 )
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.redis import RedisServer
 from wakupush.model.waku_message import WakuMessage
 
 _ROOT = Path(__file__).parents[3]
@@ -257,7 +257,7 @@ def test_children_die_with_their_parent(tmp_path: Path) -> None:
     parent = f"""
 import sys, time
 from pathlib import Path
-from wakupush.devnet.parts.processes import Process
+from wakupush.devnet.processes import Process
 Process("child", ["/bin/sh", "-c", "sleep {marker} & sleep {marker}"], log=Path({str(tmp_path / "log")!r})).start()
 print("started", flush=True)
 time.sleep(60)

@@ -15,7 +15,7 @@ from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
 from support.reconciling import FOREIGN, NOWHERE, SHARD, after_each_page, ago, hashes, looked_back, walk_from
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.ingest.reconcile import walk
 from wakupush.ingest.reconcile.rest import Rest
 from wakupush.model.queues import DISPATCH, REST_WORKER

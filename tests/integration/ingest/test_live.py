@@ -17,7 +17,7 @@ from redis import Redis
 from redis import TimeoutError as TimedOut
 from structlog.testing import capture_logs
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.ingest import enqueue
 from wakupush.ingest.enqueue import Enqueuer, EnqueueResult
 from wakupush.ingest.live.beacons import Beacons

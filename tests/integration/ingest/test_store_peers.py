@@ -9,7 +9,7 @@ import pytest
 from integration.ingest.test_once import run_once
 from support.devnet import serving
 from support.reconciling import NOWHERE, SHARD, Bench, ago, hashes, turn
-from wakupush.devnet.parts.processes import free_port
+from wakupush.devnet.processes import free_port
 from wakupush.ingest.reconcile.peers import Pace, PeerStore
 from wakupush.waku.errors import NodeUnreachable
 from wakupush.waku.store import Store

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from support.reconciling import SHARD, WINDOW, ago, hashes, looked_back, turn
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.ingest.reconcile import thorough, walk
 from wakupush.ingest.reconcile.thorough import Thorough
 from wakupush.redis import watched

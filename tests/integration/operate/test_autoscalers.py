@@ -4,8 +4,8 @@ import pytest
 
 from support.certificates import self_signed
 from support.cluster import ABLE, ACTIVE, AUTOSCALERS, LIMITED, READY, TOKEN, autoscaler
-from wakupush.operate.doctor import autoscalers
-from wakupush.operate.doctor.finding import Level
+from wakupush.operate import autoscalers
+from wakupush.operate.finding import Level
 
 
 def look(*names):

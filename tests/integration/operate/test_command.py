@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from support.answering import running
 from support.cluster import ABLE, READY, autoscaler
 from wakupush.cli import app
-from wakupush.operate.doctor.examine import _transport
-from wakupush.operate.doctor.finding import Level
+from wakupush.operate.doctor import _transport
+from wakupush.operate.finding import Level
 from wakupush.operate.status import NEEDED
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from support.served import SHARD, fault, is_due, request
 from wakupush.cli import app
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION

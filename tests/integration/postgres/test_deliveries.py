@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from support.rows import AT_REST, IOS, NOW, change, delivery, take, take_on
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.deliveries import TRANSITIONS, DeliveryState, RememberedRequest, Settlement
 from wakupush.model.failures import Failure
 from wakupush.model.registrations import Installation, Unregistration

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from support.rows import ALICE, NOW, entry
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN

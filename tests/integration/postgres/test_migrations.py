@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.postgres.migrations import runner
 from wakupush.postgres.migrations.runner import Migration
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.deciding import IDENTITY
 from support.rows import IOS, NOW, delivery, entry, take_on
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
 from wakupush.model.queues import REGISTRATION

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from support.statements import SQL, statements
-from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.roles import COMMANDS, Role
 from wakupush.postgres import events, maintenance, rebuilding, roles
 from wakupush.postgres.migrations import runner

@@ -6,8 +6,8 @@ import secrets
 import pytest
 
 from support.served import as_beat, request
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.messages import PushNotificationRegistration
+from wakupush.devnet import messages
+from wakupush.devnet.messages import PushNotificationRegistration
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.grants import grant

@@ -7,7 +7,7 @@ import pytest
 
 from support import thief
 from support.served import request
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.events import period_of
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.postgres import maintenance

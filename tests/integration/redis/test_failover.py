@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from support.relay import Relay
 from support.rows import IOS
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.redis import RedisServer
 from wakupush.ingest.enqueue import Enqueuer
 from wakupush.ingest.routing import Routes
 from wakupush.model.entries import Entry

@@ -5,7 +5,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from support.rows import IOS
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.limits import MINUTE, TOPIC_MESSAGES, Limit
 from wakupush.model.queues import QUERY

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import httpx2
 import pytest
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.runtime import http_server
 from wakupush.runtime.http_server import Answer, HttpServer, TooLargeError
 from wakupush.runtime.settings import SettingsError

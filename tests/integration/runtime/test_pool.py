@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg_pool import ConnectionPool
 
-from wakupush.devnet.parts.postgres import PostgresServer, temporary_postgres
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.postgres import PostgresServer, temporary_postgres
+from wakupush.devnet.processes import wait_until
 from wakupush.runtime.connections.postgres import open_pool
 from wakupush.runtime.settings import PostgresSettings
 

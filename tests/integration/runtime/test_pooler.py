@@ -12,11 +12,11 @@ from pydantic import SecretStr
 
 from support.pgbouncer import PROGRAM, PgBouncer
 from support.served import request
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY
 from wakupush.model.roles import Role
 from wakupush.operate.doctor import examine
-from wakupush.operate.doctor.finding import Level
+from wakupush.operate.finding import Level
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.postgres import roles
 from wakupush.protocol.keys import PrivateKey

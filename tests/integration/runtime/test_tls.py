@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from redis import Redis, RedisError
 
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.queues import QUERY
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.connections.redis import open_redis

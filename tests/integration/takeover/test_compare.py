@@ -7,7 +7,7 @@ from support.imported import REFUSED, ROWS, expected_of, objects
 from support.reference_database import IDENTITY_OF, KEY
 from support.stored import contents
 from wakupush.cli import reference as commands
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.registrations import Change
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import of

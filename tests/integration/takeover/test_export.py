@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from support.imported import ROWS, expected_of, objects, state
 from support.reference_database import CONTENT, IDENTITY_OF, KEY
 from support.stored import contents
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.registrations import Change, Unregistration
 from wakupush.model.roles import Role
 from wakupush.pb.push_notification_pb2 import (

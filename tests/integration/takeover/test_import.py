@@ -13,7 +13,7 @@ from support.imported import NOTHING, REFUSED, ROWS, expected_of, objects, state
 from support.reference_database import CONTENT, DAEMON, IDENTITY_OF, KEY, PUSH_SERVER
 from support.served import rewrapped
 from support.stored import contents
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryInfo,

@@ -11,8 +11,8 @@ from redis import Redis
 
 from support.deciding import IDENTITY
 from support.rows import ANDROID, IOS
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event, EventKind
 from wakupush.model.platforms import Platform

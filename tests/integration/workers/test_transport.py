@@ -5,8 +5,8 @@ from kombu import Connection, Queue
 from kombu.message import Message
 from redis import RedisError
 
-from wakupush.devnet.parts.processes import wait_until
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.redis import RedisServer
 from wakupush.workers import transport
 
 QUEUE = Queue("dispatch")

@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from support.pipeline.histories import INSTALLATIONS, LIST_ITEMS, SEGMENTS, SHARD, SMALL, History, archive
 from support.stored import contents
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet import messages
+from wakupush.devnet.redis import RedisServer
 from wakupush.model.entries import Entry
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.roles import Role

@@ -16,7 +16,7 @@ import pytest
 
 from support.pipeline import happenings
 from support.pipeline.exported import expected_rows, in_lake, make
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.pipeline import tidy
 from wakupush.pipeline.lake import export
 from wakupush.pipeline.lake.lake import Lake

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.pipeline.lake import export
 from wakupush.pipeline.lake.lake import Lake

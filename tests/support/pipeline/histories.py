@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.segment_pb2 import SegmentMessage
 from wakupush.pipeline.archive.files import HOUR, Archive, Hour

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from wakupush.devnet.parts.processes import Process, free_port
+from wakupush.devnet.processes import Process, free_port
 
 WORKERS = 2
 

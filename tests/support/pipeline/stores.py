@@ -11,7 +11,7 @@ from pathlib import Path
 
 import boto3
 
-from wakupush.devnet.parts.processes import Process, answers_http, free_port
+from wakupush.devnet.processes import Process, answers_http, free_port
 
 BUCKET = "lake"
 

@@ -15,13 +15,13 @@ from wakupush.canary.arrivals import Arrivals
 from wakupush.canary.canary import Canary, Outcome, push
 from wakupush.client import NodeError, OwnPush, Result, Status
 from wakupush.gorush.outcomes import read_answer
+from wakupush.gorush.profiles import load_profiles
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.operate.samples import sample, target
 from wakupush.runtime.http_server import Request
 from wakupush.runtime.settings import Settings
-from wakupush.server.delivery.profiles import load_profiles
 
 TOKEN = "a" * 64
 

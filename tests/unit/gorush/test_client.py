@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.answering import drip, hang, late_half, serving
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.gorush import client as client_module
 from wakupush.gorush.client import Gorush
 from wakupush.model.failures import Failure

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from support.answering import hang, serving
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.gorush import client, instances
 from wakupush.gorush.instances import Instances, open_gorush
 from wakupush.model.failures import Failure

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.registrations import Registration
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.identity import Identity

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.answering import drip, hang, serving
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.waku import client as client_module
 from wakupush.waku.async_relay import AsyncRelay

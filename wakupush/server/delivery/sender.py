@@ -10,12 +10,12 @@ from psycopg_pool import ConnectionPool
 
 from wakupush.gorush.client import Gorush
 from wakupush.gorush.instances import Instances
+from wakupush.gorush.profiles import Profiles
 from wakupush.protocol.identity import Identity
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.celery_events import TaskEvents
 from wakupush.server.delivery.post_times import PostTimes
 from wakupush.server.delivery.posts import Posts
-from wakupush.server.delivery.profiles import Profiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from psycopg import Connection
 
+from wakupush.gorush.profiles import Profiles
 from wakupush.model.entries import Task
 from wakupush.model.events import Event, period_of
 from wakupush.model.limits import Limit, Verdicts
@@ -19,7 +20,6 @@ from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.identity import Identity
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery.posting import Failed, Posting
-from wakupush.server.delivery.profiles import Profiles
 from wakupush.server.engine.message import Malformed, Message, Readable
 from wakupush.server.engine.outcome import Outcome
 

@@ -9,7 +9,7 @@ from psycopg_pool import PoolTimeout
 from structlog.testing import capture_logs
 
 from support.served import count_watched, rewrapped
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistration,

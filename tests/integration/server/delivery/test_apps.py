@@ -9,13 +9,13 @@ from typer.testing import CliRunner
 from support.devnet import serving
 from support.served import fault, request
 from wakupush.cli.cli import app as command_line
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION
-from wakupush.operate.doctor.examine import examine
+from wakupush.operate.doctor import examine
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres import deliveries
 from wakupush.protocol.keys import PrivateKey

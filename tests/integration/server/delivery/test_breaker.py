@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from redis import Redis
 
 from support.rows import ANDROID, IOS
-from wakupush.devnet.parts.processes import free_port, wait_until
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.model.failures import Route
 from wakupush.runtime.connections.redis import open_redis
 from wakupush.runtime.settings import BreakerSettings, RedisSettings

@@ -6,8 +6,8 @@ import pytest
 from support import rows
 from support.feedback import body
 from support.served import request, rewrapped
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION

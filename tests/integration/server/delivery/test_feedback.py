@@ -6,7 +6,7 @@ import pytest
 
 from support.feedback import BUSY, DEAD, body
 from support.served import as_beat, request, rewrapped
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.server.beat.deliveries import claim_due, enqueue_feedback

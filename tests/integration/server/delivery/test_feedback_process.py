@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from support.feedback import body
 from support.served import request
-from wakupush.devnet.parts.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.model.roles import Role
 

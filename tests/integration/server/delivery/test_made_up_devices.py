@@ -4,7 +4,7 @@ import pytest
 
 from support.rows import IOS
 from support.served import is_due, prove, request, trip
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.delivery import next_attempts

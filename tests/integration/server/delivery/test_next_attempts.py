@@ -10,7 +10,7 @@ from support.answering import running
 from support.feedback import BUSY, body
 from support.rows import IOS
 from support.served import as_beat, fault, is_due, prove, request, trip
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import (

@@ -7,8 +7,8 @@ from structlog.testing import capture_logs
 
 from support.rows import IOS
 from support.served import as_beat, fault, is_due, request, trip
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.notifications import NotificationType
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.keys import PrivateKey

@@ -9,8 +9,8 @@ import pytest
 from celery.events import EventReceiver
 from prometheus_client import REGISTRY
 
-from wakupush.devnet.parts.processes import wait_until
-from wakupush.devnet.parts.redis import RedisServer
+from wakupush.devnet.processes import wait_until
+from wakupush.devnet.redis import RedisServer
 from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
 from wakupush.model.failures import Failure
 from wakupush.model.notifications import NotificationType

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from support.served import SHARD, request
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUERY, QUEUES, REGISTRATION
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from support.served import SHARD, prove
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.ingest.enqueue import Enqueuer
 from wakupush.ingest.routing import Routes
 from wakupush.model.entries import Entry

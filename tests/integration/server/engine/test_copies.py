@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from support.served import read_task
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol import payload
 from wakupush.protocol.application import Opened, seal_opened

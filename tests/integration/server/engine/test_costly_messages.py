@@ -10,8 +10,8 @@ from celery.exceptions import SoftTimeLimitExceeded
 from psycopg import errors
 
 from support.served import work_off
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.postgres import temporary_postgres
+from wakupush.devnet import messages
+from wakupush.devnet.postgres import temporary_postgres
 from wakupush.model.queues import REGISTRATION
 from wakupush.postgres import ledger
 from wakupush.postgres.migrations import runner

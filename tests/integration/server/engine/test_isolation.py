@@ -3,7 +3,7 @@
 import pytest
 
 from support.served import work_off
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import REGISTRATION
 from wakupush.protocol import payload, registration
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from support.served import request, rewrapped
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUEUES, REGISTRATION
 from wakupush.protocol import application, payload
 

@@ -5,9 +5,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from support.served import SHARD
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import open_reply
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import open_reply
+from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import SealedAnswer
 from wakupush.model.queues import QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import (

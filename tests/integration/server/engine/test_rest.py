@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from support.served import in_segments, request, waiting, work_off_rest
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, REST
 from wakupush.postgres import message_segments
 from wakupush.protocol import payload

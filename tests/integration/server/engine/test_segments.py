@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from support.served import SHARD, contacts, in_segments, waiting, work_off
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH, REGISTRATION

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from support.served import request
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.answers import publish_overdue

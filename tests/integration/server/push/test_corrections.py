@@ -9,7 +9,7 @@ from tenacity import stop_after_attempt
 
 from support.rows import ANDROID
 from support.served import request, rewrapped, trip
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.failures import Failure
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration

@@ -3,8 +3,8 @@
 import pytest
 
 from support.served import is_due, request, rewrapped
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from support.served import SHARD, request
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage

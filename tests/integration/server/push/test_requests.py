@@ -1,7 +1,7 @@
 """Push requests, handled on a real Postgres, Redis, node and gorush: pushed once, answered alike."""
 
 from support.served import as_beat, request, rewrapped
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.server.beat.deliveries import claim_due
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.rows import IOS
 from support.served import SHARD, prove, request, trip
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH
 from wakupush.protocol.hashing import message_hash

@@ -7,8 +7,8 @@ from dataclasses import replace
 from structlog.testing import capture_logs
 
 from support.served import contacts, request, waiting
-from wakupush.devnet.demo import messages
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet import messages
+from wakupush.devnet.processes import wait_until
 from wakupush.model.queues import QUERY
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,

@@ -3,7 +3,7 @@
 import psycopg
 
 from support.served import count_watched, rewrapped
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistration,

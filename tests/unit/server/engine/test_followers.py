@@ -9,7 +9,7 @@ import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 from structlog.testing import capture_logs
 
-from wakupush.devnet.parts.processes import wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.server.engine import background as module
 from wakupush.server.engine.background import Followers
 

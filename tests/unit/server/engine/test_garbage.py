@@ -4,7 +4,7 @@ from secrets import token_bytes
 
 import pytest
 
-from wakupush.devnet.demo import messages
+from wakupush.devnet import messages
 from wakupush.model.entries import Entry
 from wakupush.model.failures import Failure
 from wakupush.model.waku_message import WakuMessage

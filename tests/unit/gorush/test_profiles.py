@@ -12,12 +12,12 @@ from support import deciding, profiles, rows
 from support.profiles import CHAT, EVERY, HASH
 from wakupush.devnet.gorush import platforms
 from wakupush.devnet.gorush.gorush import payload_bytes
+from wakupush.gorush.profiles import _profile
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
 from wakupush.model.registrations import Installation
 from wakupush.protocol.notification import MOST_PAYLOAD_BYTES, PROFILES, notification
 from wakupush.runtime.profiles import MOST_TEXT_BYTES, DataKey, ProfileTable
-from wakupush.server.delivery.profiles import _profile
 
 IOS, ANDROID = Platform
 MESSAGE, MENTION, *_ = NotificationType

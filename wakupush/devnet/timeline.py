@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from wakupush.devnet.demo import messages
-from wakupush.devnet.demo.conversation import ClientMessage, Conversation, OpenedReply, Player, Step, load, open_reply
-from wakupush.devnet.demo.observer import Observer
-from wakupush.devnet.parts.processes import StartFailedError
+from wakupush.devnet import messages
+from wakupush.devnet.conversation import ClientMessage, Conversation, OpenedReply, Player, Step, load, open_reply
+from wakupush.devnet.observer import Observer
+from wakupush.devnet.processes import StartFailedError
 from wakupush.devnet.stack import SHARDS, Stack
 from wakupush.model.waku_message import WakuMessage
 from wakupush.pb.push_notification_pb2 import (
@@ -42,7 +42,7 @@ def run(recording: Path | None) -> int:
     """Run the demo and return the exit code: 0 if everything happened as it should.
 
     Args:
-        recording: a recorded conversation to play, see `wakupush.devnet.demo.conversation`; None plays none.
+        recording: a recorded conversation to play, see `wakupush.devnet.conversation`; None plays none.
     """
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     for number in (signal.SIGTERM, signal.SIGINT):

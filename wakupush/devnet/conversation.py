@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wakupush.devnet.demo.observer import Observer, Push
+from wakupush.devnet.observer import Observer, Push
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol import application, payload, topics
 from wakupush.protocol.application import Opened, Type

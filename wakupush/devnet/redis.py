@@ -6,7 +6,7 @@ from pathlib import Path
 
 import redis
 
-from wakupush.devnet.parts.processes import Process, free_port
+from wakupush.devnet.processes import Process, free_port
 from wakupush.redis.users import RedisUser, rules
 
 

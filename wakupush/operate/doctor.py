@@ -15,7 +15,7 @@ from redis import AuthenticationError, ConnectionError, Redis, RedisError, Respo
 
 from wakupush.model.queues import REST_WORKER
 from wakupush.model.roles import Role
-from wakupush.operate.doctor.finding import Finding, Level
+from wakupush.operate.finding import Finding, Level
 from wakupush.operate.status import read
 from wakupush.postgres import apps, limits, roles
 from wakupush.postgres.migrations import runner

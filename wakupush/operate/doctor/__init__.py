@@ -1,1 +1,0 @@
-"""`wakupush doctor`: checks the parts that the server depends on, and gives advice about faults."""
