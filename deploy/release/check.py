@@ -37,6 +37,14 @@ class Check:
     run: Callable[[], None]
 
 
+#: Where the version is the tag of an image.
+_IMAGES: Final = {
+    "docker/compose.yaml": r"WAKUPUSH_VERSION:-(.*?)}",
+    "docker/prepare.sh": r"WAKUPUSH_VERSION:-(.*?)}",
+    ".github/workflows/containers.yml": r"""(?:wakupush(?:-\w+)?|\$name):(\d[^\s"]*)""",
+}
+
+
 def nothing_uncommitted() -> None:
     """Check that everything is committed."""
     changes = _output("git", "status", "--porcelain").splitlines()
@@ -56,8 +64,12 @@ def versions() -> dict[str, str]:
         "version of the chart": _first(r"^version: (.*)$", chart).replace("-rc", "rc"),
         "appVersion of the chart": _first(r"^appVersion: (.*)$", chart),
     }
-    images = re.findall(r"WAKUPUSH_VERSION:-(.*?)}", _text("docker/compose.yaml"))
-    return by_file | {f"docker/compose.yaml ({version})": version for version in images}
+    images = {
+        f"{file} ({version})": version
+        for file, pattern in _IMAGES.items()
+        for version in re.findall(pattern, _text(file))
+    }
+    return by_file | images
 
 
 def one_version() -> None:

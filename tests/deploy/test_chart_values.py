@@ -80,11 +80,11 @@ REFUSED = {
     ),
     "a lease that is shorter than a post": (
         "settings.gorush.timeout=130",
-        "settings.delivery.lease must be at least 155",
+        "settings.delivery.lease must be at least 160",
     ),
     "a lease in minutes that is shorter than a post": (
         "settings.gorush.timeout=2m,settings.delivery.lease=2m",
-        "settings.delivery.lease must be at least 145",
+        "settings.delivery.lease must be at least 150",
     ),
     "a time without a known unit": ("settings.waku.timeout=5 min", "/settings/waku/timeout"),
     "shards that the bundled node cannot have": (

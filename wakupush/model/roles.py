@@ -32,10 +32,10 @@ COMMANDS: Final[Mapping[Role, tuple[str, ...]]] = {
     Role.RECONCILE: ("ingest reconcile",),
     Role.EXPORTER: ("exporter",),
     Role.FEEDBACK: ("feedback",),
-    Role.OPERATOR: ("why", "status", "dead-letters", "quarantine", "tokens", "doctor"),
+    Role.OPERATOR: ("why", "status", "dead-letters", "quarantine", "tokens", "identity", "doctor"),
     Role.PIPELINE: ("pipeline export",),
     Role.LAKE: ("pipeline tidy", "pipeline report", "pipeline capacity"),
-    Role.REBUILD: ("pipeline rebuild", "pipeline warm-topics", "import reference", "export reference"),
+    Role.REBUILD: ("pipeline rebuild", "pipeline warm-topics", "import reference", "export reference", "apps assign"),
 }
 
 #: Seconds that a statement of these roles may take, in the place of the setting.

@@ -40,7 +40,7 @@ COMMANDS: Final[Mapping[RedisUser, tuple[str, ...]]] = {
     RedisUser.WORKER: tuple(f"worker {name}" for name in POOLS),
     RedisUser.BEAT: ("beat",),
     RedisUser.EXPORTER: ("exporter",),
-    RedisUser.OPERATOR: ("doctor", "status", "breaker", "quarantine", "import reference", "pipeline rebuild"),
+    RedisUser.OPERATOR: ("doctor", "status", "why", "breaker", "quarantine", "import reference", "pipeline rebuild"),
     RedisUser.FLOWER: (),
     RedisUser.KEDA: (),
 }

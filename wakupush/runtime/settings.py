@@ -287,7 +287,7 @@ class AppSettings(Group):
     """Bundle ids of the app NAME, in full, as a JSON list: devices that register with one belong to the app. No other
     app may list them."""
     firebase: bool = False
-    """Whether Firebase devices belong to it that no app takes by the topic. At most one app has this."""
+    """Whether this app also has the Firebase devices whose topic no app lists. At most one app has this."""
     profile: str | None = None
     """Its profile; default: `WAKUPUSH_GORUSH__DIALECT`."""
     gorush_urls: Annotated[tuple[HttpUrl, ...], NoDecode, BeforeValidator(_split)] = ()
@@ -449,9 +449,9 @@ class LimitSettings(Group):
     """Most notifications a minute for one device; a busy group chat brings one a second. Further ones become one a
     minute without content."""
     answer_bytes_per_user_per_minute: Count = 8_000_000
-    """Most bytes of answers about one user a minute, each as often as it leaves, without those of up to 10 kB; further
-    queries wait, but for five a minute. A user with 1,000 contacts on five devices, all of whom ask within the same
-    hour, needs 6 million."""
+    """Most bytes of answers about one user a minute. An answer counts each time it is sent, one of up to 10 kB never.
+    Beyond the limit queries wait, except five a minute. A user with 1,000 contacts on five devices, all of whom ask
+    within the same hour, needs 6 million."""
     answer_bytes_per_minute: Count = 150_000_000
     """Most bytes of all answers to queries a minute, each as often as it leaves, about what two shards carry; further
     queries wait. 100,000 users with 100 contacts and two devices each, who all ask every day for all of them at once,

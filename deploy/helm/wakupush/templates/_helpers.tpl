@@ -398,9 +398,9 @@ http://{{ include "wakupush.fullname" . }}-gorush:8088
 {{- $post := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "timeout" "default" 75) | float64 -}}
 {{- $connect := include "wakupush.settingOr" (dict "root" . "group" "gorush" "field" "connect_timeout" "default" 5) | float64 -}}
 {{- $tries := ternary 2 1 (gt (len .Values.gorush.urls) 1) -}}
-{{- $needed := addf $post (mulf $tries $connect) 20 -}}
+{{- $needed := addf $post (mulf $tries $connect) 25 -}}
 {{- if lt $lease $needed -}}
-{{- $problems = append $problems (printf "settings.delivery.lease must be at least %v (gorush.timeout, gorush.connect_timeout for each try and 20 to store the outcome), or pushes double" $needed) -}}
+{{- $problems = append $problems (printf "settings.delivery.lease must be at least %v (gorush.timeout, gorush.connect_timeout for each try, and 25 for what comes before and after the post), or pushes double" $needed) -}}
 {{- end -}}
 {{- range $name, $component := .Values.components -}}
 {{- if and (index $table $name).pool $component.enabled -}}
