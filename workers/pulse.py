@@ -34,12 +34,13 @@ class Pulse:
 
     def healthy(self) -> probes.Checks:
         """Return whether a restart would not help the worker. It counts as healthy while it tries to reach Redis."""
-        if self.connected_at is None:
+        connected_at = self.connected_at
+        if connected_at is None:
             return {"event loop": True, "consumer": True}
         now = time.monotonic()
         return {
-            "event loop": now - max(self.turned_at, self.connected_at) < STUCK_SECONDS,
-            "consumer": now - max(self.asked_at, self.connected_at) < DEAF_SECONDS,
+            "event loop": now - max(self.turned_at, connected_at) < STUCK_SECONDS,
+            "consumer": now - max(self.asked_at, connected_at) < DEAF_SECONDS,
         }
 
     def ready(self) -> probes.Checks:

@@ -10,7 +10,7 @@ import structlog
 
 from wakupush.protocol.hashing import message_hash
 from wakupush.runtime import metrics
-from wakupush.waku.errors import NodeError
+from wakupush.waku.errors import NodeError, NodeUnreachable
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query
 
@@ -44,13 +44,19 @@ class Audit:
         """Audit until `stop` is set."""
         while not self.stop.is_set():
             for shard in self.shards:
-                self.measure(shard)
-                self.compare(shard, time.time() - SETTLED_SECONDS)
+                try:
+                    self.measure(shard)
+                    self.compare(shard, time.time() - SETTLED_SECONDS)
+                except Exception:
+                    # An error in our own code: without this, the metrics would stay as they are.
+                    log.exception("audit_failed", pubsub_topic=shard)
             self.stop.wait(PERIOD_SECONDS)
 
     def measure(self, shard: str) -> None:
         """Set the metric for the age of the oldest message that each Store has of a shard."""
         for name, store in self.stores.items():
+            if self.stop.is_set():
+                return
             try:
                 oldest = store.oldest(shard)
             except NodeError as error:
@@ -73,7 +79,7 @@ class Audit:
         Returns:
             How many messages each Store lacks that another one has; nothing if there is only one Store.
         """
-        if len(self.stores) == 1:
+        if len(self.stores) == 1 or self.stop.is_set():
             return {}
         since = max(self._compared_until.get(shard, 0.0), until - 2 * PERIOD_SECONDS)
         query = Query(
@@ -83,7 +89,7 @@ class Audit:
             end=int(until * _NANOSECONDS),
         )
         try:
-            by_store = {name: _hashes(store, query) for name, store in self.stores.items()}
+            by_store = {name: _hashes(store, query, self.stop) for name, store in self.stores.items()}
         except NodeError as error:
             log.info("stores_not_compared", pubsub_topic=shard, error=type(error).__name__)
             return {}
@@ -98,16 +104,18 @@ class Audit:
         return lacking
 
 
-def _hashes(store: Store, query: Query) -> set[bytes]:
+def _hashes(store: Store, query: Query, stop: Event) -> set[bytes]:
     """Return the hashes (32 bytes) that messages have without `meta`.
 
     Raises:
-        NodeError: the Store failed.
+        NodeError: the Store failed, or the process is to end.
     """
     hashes: set[bytes] = set()
     for page in store.walk(query, with_messages=True):
         messages = [entry.message for entry in page.messages if entry.message is not None and entry.message.timestamp]
         hashes.update(message_hash(query.pubsub_topic, replace(message, meta=b"")) for message in messages)
+        if stop.is_set():
+            raise NodeUnreachable("the process is to end")
         if len(hashes) >= MOST_COMPARED:
             break
     return hashes

@@ -52,12 +52,13 @@ class Recent:
 
     def turn(self, shard: str) -> Tally:
         """Look at a shard, or back if it is time."""
-        now = time.time()
-        if now >= self._back_due.get(shard, -math.inf):
+        now, pause = time.time(), self.settings.overlap / 2
+        if is_due(self._back_due.get(shard, -math.inf), now, pause):
             tally = self.look_back(shard)
-            self._back_due[shard] = now + self.settings.overlap / 2
+            self._back_due[shard] = now + pause
         else:
-            tally = self._look(shard, max(self._last_ends[shard] - REACH_SECONDS, now - self.settings.overlap), now)
+            last_end = min(self._last_ends[shard], now)
+            tally = self._look(shard, max(last_end - REACH_SECONDS, now - self.settings.overlap), now)
         return tally
 
     def look_back(self, shard: str) -> Tally:
@@ -67,7 +68,7 @@ class Recent:
         if kind.content_topics and lies_behind(watermark, now, overlap):
             # The thorough walks catch up. For queries there are none: a look covers all that clients still wait for.
             return self._look(shard, now - min(overlap, kind.window), now)
-        tally = self._look(shard, max((watermark or 0.0) - overlap, now - kind.window), now)
+        tally = self._look(shard, max(min(watermark or 0.0, now) - overlap, now - kind.window), now)
         self.walker.settle(shard, now, tally.oldest_missing)
         return tally
 
@@ -75,6 +76,11 @@ class Recent:
         tally = self.walker.walk(shard, since, until)
         self._last_ends[shard] = until
         return tally
+
+
+def is_due(due: float, now: float, most: float) -> bool:
+    """Return whether a time has come. One more than `most` seconds ahead is from before the clock was set back."""
+    return not now < due <= now + most
 
 
 def lies_behind(watermark: float | None, now: float, overlap: float) -> bool:

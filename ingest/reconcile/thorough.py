@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from wakupush.ingest.reconcile.recent import lies_behind
+from wakupush.ingest.reconcile.recent import is_due, lies_behind
 from wakupush.ingest.reconcile.walk import NANOSECONDS, Tally, TooLong, Walker
 from wakupush.postgres import reconciliation
 from wakupush.postgres.reconciliation import Track
@@ -55,7 +55,7 @@ class Course:
         Raises:
             Exception: see `Walker.walk`; the slice is walked again the next time.
         """
-        self.at = max(self.at, least)
+        self.at = min(max(self.at, least), end)
         until = min(self.at + self.seconds, end)
         is_short = until - self.at <= LEAST_SECONDS
         try:
@@ -143,9 +143,9 @@ class Thorough:
 
     def _to_catch_up(self, shard: str, progress: ShardProgress, now: float) -> Course | None:
         """Return the walk from the watermark on, if that is behind; it repeats what is still missing."""
-        if progress.catch_up is not None or now < progress.catch_up_due:
-            return progress.catch_up
         overlap = self.settings.overlap
+        if progress.catch_up is not None or not is_due(progress.catch_up_due, now, overlap / 2):
+            return progress.catch_up
         progress.catch_up_due = now + overlap / 2
         watermark = self.walker.watermark(shard)
         if not lies_behind(watermark, now, overlap):
@@ -162,15 +162,16 @@ class Thorough:
         if progress.whole is not None:
             return progress.whole
         least = now - self.walker.kind.window
+        is_whole_due = progress.whole_due is None or is_due(progress.whole_due, now, FULL_SECONDS)
         if progress.whole_due is None:
             since = self._resume_at(shard) or least
-        elif now >= progress.whole_due:
+        elif is_whole_due:
             since = least
-        elif now >= progress.missing_due:
+        elif progress.missing_due < math.inf and is_due(progress.missing_due, now, self.walker.enqueuer.settings.claim_ttl):
             since = progress.missing_since
         else:
             return None
-        if progress.whole_due is None or now >= progress.whole_due:
+        if is_whole_due:
             progress.whole_due = now + FULL_SECONDS
         progress.missing_due = math.inf
         progress.whole = Course(self.walker, shard, since)

@@ -88,6 +88,9 @@ class Presence:
                 is_ready = self.write()
             except RedisError as error:
                 log.debug("presence_not_written", error=type(error).__name__)
+            except Exception:
+                # An error in our own code: without this, the process would count as gone.
+                log.exception("presence_failed")
             if self._stop.wait(WRITE_SECONDS if is_ready else UNREADY_WRITE_SECONDS):
                 return
 

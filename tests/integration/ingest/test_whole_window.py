@@ -18,7 +18,7 @@ from wakupush.redis import watched
 def test_late_messages_are_retried_until_handled(bench, whole):
     thorough_, own = whole
     own.walker.settle(SHARD, ago(1), None)
-    thorough_._progress[SHARD].whole_due = math.inf
+    thorough_._progress[SHARD].whole_due = time.time() + thorough.FULL_SECONDS
     [late] = bench.send(ago=4000)  # its sender's clock was behind
     assert looked_back(own).missing == 0
     assert not turn(thorough_)
@@ -155,13 +155,13 @@ def test_walks_keep_up_with_200_messages_a_second(bench, whole, monkeypatch, sec
     lost = [stream[100], stream[-300], stream[-2]]
     bench.handle([entry for entry in stream if entry not in lost])
     own.walker.settle(SHARD, ago(1), None)
-    own._back_due[SHARD] = math.inf
+    own._back_due[SHARD] = time.time() + own.settings.overlap / 2
     own._last_ends[SHARD] = stream[-1].seen - own.settings.pause
     tally = turn(own)
     assert tally.examined <= rate * (own.settings.pause + 5 + 1)
     assert bench.claimed_hashes() == hashes(lost[1:])
     progress = thorough_._progress[SHARD]
-    progress.whole_due, progress.catch_up_due = 0.0, math.inf
+    progress.whole_due, progress.catch_up_due = 0.0, time.time() + 15
     monkeypatch.setattr(thorough, "SLICE_PAGES", 25)
     thorough_.settings = thorough_.settings.model_copy(update={"overlap": 30.0})
     thorough_.walker.kind = replace(thorough_.walker.kind, window=300.0)
@@ -171,3 +171,19 @@ def test_walks_keep_up_with_200_messages_a_second(bench, whole, monkeypatch, sec
         pass
     assert course.tally.examined >= rate * (seconds - 31)
     assert hashes(lost) == bench.claimed_hashes()
+
+
+def test_a_clock_that_was_set_back_holds_up_no_walk(bench, whole, monkeypatch):
+    thorough_, own = whole
+    now = time.time
+    with monkeypatch.context() as ahead:
+        ahead.setattr(time, "time", lambda: now() + 5000)
+        own.turn(SHARD)
+        while turn(thorough_):
+            pass
+    sent = bench.send(ago=20) + bench.send(ago=4000)
+    own.turn(SHARD)
+    assert bench.claimed_hashes() == hashes(sent[:1])
+    while turn(thorough_):
+        pass
+    assert bench.claimed_hashes() == hashes(sent)

@@ -24,15 +24,17 @@ MOST_LIMIT: Final = 2000
 SWEEP_BYTES: Final = 16 * 1024 * 1024
 #: Seconds for which a run holds them.
 SWEEP_HOLD: Final = 60.0
-#: Seconds within which a run must have published its answers for the next one to publish more.
+#: Seconds within which a run must have published its answers for the next one to publish more, and from which on the
+#: next one publishes fewer: long runs would end in a restart, and other processes would publish the same.
 QUICK_SECONDS: Final = 1.0
+SLOW_SECONDS: Final = 20.0
 
 
 def publish_overdue(beat: Beat) -> int:
     """Publish answers that their worker did not, and drop those that no client waits for any more; return how many.
 
     The newest come first. While the nodes take all answers of a shard quickly, each run publishes twice as many of
-    them; if they do not take one, a quarter.
+    them; if they do not take one, or take long, a quarter.
     """
     limits = beat.outbox.limits
     with beat.pool.connection() as connection:
@@ -51,7 +53,7 @@ def publish_overdue(beat: Beat) -> int:
     is_quick = took < QUICK_SECONDS
     for shard, count in Counter(answer.pubsub_topic for _, answer, _ in overdue).items():
         limit = limits.get(shard, FIRST_LIMIT)
-        if taken[shard] < count:
+        if taken[shard] < count or took > SLOW_SECONDS:
             limits[shard] = max(LEAST_LIMIT, limit // 4)
         elif count == limit and is_quick:
             limits[shard] = min(MOST_LIMIT, limit * 2)

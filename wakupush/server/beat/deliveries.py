@@ -127,6 +127,8 @@ def watch_marking(beat: Beat) -> frozenset[AppPlatform]:
     """Report the apps and platforms of which so many tokens are bad that none is marked dead: an operator must act."""
     with beat.pool.connection() as connection:
         distrusted = stopped(connection, beat.settings.tokens)
+    # Also of apps that are not in the settings any more.
+    metrics.TOKEN_MARKING_STOPPED.clear()
     for one in {*app_platforms(beat.settings)} | distrusted:
         metrics.TOKEN_MARKING_STOPPED.labels(*one.labels).set(one in distrusted)
         if one in distrusted:
