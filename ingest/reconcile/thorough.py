@@ -137,7 +137,7 @@ class Thorough:
                 if course.tally.oldest_missing is not None:
                     # A second before it: as a float it may be rounded.
                     progress.missing_since = course.tally.oldest_missing / NANOSECONDS - 1
-                    progress.missing_due = now + self.walker.enqueuer.settings.claim_ttl
+                    progress.missing_due = now + self._claim_seconds
             return True
         return False
 
@@ -167,7 +167,7 @@ class Thorough:
             since = self._resume_at(shard) or least
         elif is_whole_due:
             since = least
-        elif progress.missing_due < math.inf and is_due(progress.missing_due, now, self.walker.enqueuer.settings.claim_ttl):
+        elif progress.missing_due < math.inf and is_due(progress.missing_due, now, self._claim_seconds):
             since = progress.missing_since
         else:
             return None
@@ -176,6 +176,10 @@ class Thorough:
         progress.missing_due = math.inf
         progress.whole = Course(self.walker, shard, since)
         return progress.whole
+
+    @property
+    def _claim_seconds(self) -> float:
+        return self.walker.enqueuer.settings.claim_ttl
 
     def _track(self, shard: str) -> Track:
         return replace(self.walker.track(shard), walk=f"{self.walker.kind.name}, whole window")

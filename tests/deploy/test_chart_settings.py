@@ -15,7 +15,7 @@ from wakupush.model.queues import POOLS
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 from wakupush.runtime.profiles import BUILT_IN
-from wakupush.runtime.settings import STORE_SECONDS, Settings, load_settings
+from wakupush.runtime.settings import START_SECONDS, STORE_SECONDS, Settings, load_settings
 from wakupush.server.engine.identity import is_published, load_identity
 
 need("helm")
@@ -139,7 +139,7 @@ def test_chart_checks_with_the_programs_defaults():
     assert tuple(profiles.replace('"', "").split()) == BUILT_IN
     [shards] = re.findall(r"shards \| default \(list (.*?)\)", text)
     assert tuple(shards.replace('"', "").split()) == Settings.model_fields["waku"].default.shards
-    assert f"addf $post (mulf $tries $connect) {STORE_SECONDS:.0f}" in text
+    assert f"addf $post (mulf $tries $connect) {START_SECONDS + STORE_SECONDS:.0f}" in text
 
 
 def commands():

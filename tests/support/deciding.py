@@ -87,7 +87,7 @@ class CountingLimiter:
         self.calls = []
         self._counts = Counter()
 
-    def ask(self, limits):
+    def ask(self, limits, _counted=None):
         self.calls.append(list(limits))
         verdicts = {}
         for limit in limits:

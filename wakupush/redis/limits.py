@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 import structlog
@@ -44,6 +45,17 @@ return verdicts
 """
 
 
+#: Takes back what was counted. KEYS: the counters. ARGV: JSON; the cost of each.
+_GIVE_BACK: Final = """
+for place, cost in ipairs(cjson.decode(ARGV[1])) do
+    if redis.call("EXISTS", KEYS[place]) == 1 then
+        redis.call("HINCRBY", KEYS[place], "number", -1)
+        redis.call("HINCRBY", KEYS[place], "cost", -cost)
+    end
+end
+"""
+
+
 class Limiter:
     """Limits within a time: above them chance decides, never the order of arrival.
 
@@ -59,11 +71,12 @@ class Limiter:
         self._draw = draw
         self._now = now
 
-    def ask(self, limits: Sequence[Limit]) -> list[bool]:
+    def ask(self, limits: Sequence[Limit], counted: list[tuple[str, int]] | None = None) -> list[bool]:
         """Count each of these, with one round trip, and return for each whether it lets through.
 
         Args:
             limits: the one that another comes after stands before it.
+            counted: gets what was counted, for `give_back`.
         """
         if not limits:
             return []
@@ -85,10 +98,19 @@ class Limiter:
             for name in sorted({limit.name for limit in limits}):
                 log.warning("limit_not_checked", limit=name, error=type(error).__name__)
             return [True] * len(limits)
-        for limit, answer in zip(limits, answers, strict=True):
+        for place, (limit, answer) in enumerate(zip(limits, answers, strict=True)):
             if answer >= 0:
+                if counted is not None:
+                    counted.append((keys[2 * place], limit.cost))
                 metrics.LIMITED.labels(limit.name, "let_through" if answer else "held_back").inc()
         return [answer == 1 for answer in answers]
+
+    def give_back(self, counted: Sequence[tuple[str, int]]) -> None:
+        """Take back what `ask` counted, because nothing came of it. If Redis fails, it stays counted."""
+        if counted:
+            costs = json.dumps([cost for _, cost in counted])
+            with suppress(RedisError):
+                self._redis.eval(_GIVE_BACK, len(counted), *(key for key, _ in counted), costs)
 
     def close(self) -> None:
         """Close the connection."""

@@ -7,7 +7,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from kombu.exceptions import OperationalError as BrokerError
 from psycopg import errors
 from redis import RedisError
-from tenacity import retry, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from wakupush.postgres.registrations import OutdatedError
 from wakupush.runtime.settings import STORE_SECONDS
@@ -64,6 +64,6 @@ def is_cut(error: Exception) -> bool:
 once_postgres_is_back: Final = retry(
     retry=retry_if_exception(lambda error: is_outage(error) and not isinstance(error, SoftTimeLimitExceeded)),
     wait=wait_random_exponential(multiplier=0.2, max=3),
-    stop=stop_after_attempt(10) | stop_after_delay(STORE_SECONDS),
+    stop=stop_after_delay(STORE_SECONDS),
     reraise=True,
 )

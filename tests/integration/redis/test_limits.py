@@ -239,3 +239,16 @@ def test_a_floor_counts_by_number_whatever_the_cost(redis):
     assert Limiter(redis, draw=lambda: 0.33, now=lambda: 600.0).ask([limit("user", most=10, cost=10_000, floor=4)]) == [
         True
     ]
+
+
+def test_what_is_given_back_counts_no_more(redis):
+    limiter, counted = Limiter(redis), []
+    first = limit("user", most=1)
+    assert limiter.ask([first, limit("user", most=1, cost=5, after=first)], counted)[0]
+    assert [cost for _, cost in counted] == [1, 5]
+    limiter.give_back(counted)
+    [key] = {key for key, _ in counted}
+    assert redis.hgetall(key) == {b"number": b"0", b"cost": b"0"}
+    redis.delete(key)
+    limiter.give_back(counted)
+    assert not redis.exists(key), "a counter that expired stays gone"

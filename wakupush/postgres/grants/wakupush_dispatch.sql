@@ -1,6 +1,6 @@
 -- The workers that admit push requests and push.
 
-GRANT SELECT (message_id, week, succeeded, expired), INSERT, UPDATE (succeeded) ON admitted_requests TO wakupush_dispatch;
+GRANT SELECT (message_id, week, succeeded, expired), INSERT, UPDATE (succeeded, expired) ON admitted_requests TO wakupush_dispatch;
 GRANT SELECT (id, created_at, publish_at), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_dispatch;
 GRANT SELECT, INSERT, UPDATE ON deliveries TO wakupush_dispatch;
 GRANT INSERT ON delivery_events TO wakupush_dispatch;

@@ -1,6 +1,6 @@
 -- The workers of the pool rest: the rights of those for registrations, queries and push requests together.
 
-GRANT SELECT (expired, message_id, succeeded, week), INSERT, UPDATE (succeeded) ON admitted_requests TO wakupush_rest;
+GRANT SELECT (expired, message_id, succeeded, week), INSERT, UPDATE (succeeded, expired) ON admitted_requests TO wakupush_rest;
 GRANT SELECT (created_at, id, publish_at), INSERT, UPDATE (publish_at), DELETE ON answers TO wakupush_rest;
 GRANT SELECT, INSERT, UPDATE (bad, tried) ON app_token_trials TO wakupush_rest;
 GRANT SELECT, INSERT, UPDATE, DELETE ON deliveries TO wakupush_rest;

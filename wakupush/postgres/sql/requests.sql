@@ -29,7 +29,8 @@ WITH remembered AS (
     SELECT message_id, coalesce(week, this_week()), succeeded
     FROM unnest(%(message_ids)b::bytea[], %(weeks)s::date[], %(succeeded)s::text[]) AS new (message_id, week, succeeded)
     ORDER BY message_id
-    ON CONFLICT (message_id, week) DO UPDATE SET succeeded = excluded.succeeded
+    -- Another envelope may have come too late in the same moment: this one is pushed.
+    ON CONFLICT (message_id, week) DO UPDATE SET succeeded = excluded.succeeded, expired = false
 )
 INSERT INTO deliveries AS old (
     delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,

@@ -95,6 +95,8 @@ def attempt(sender: Sender, post: list[Posting], probe: bool = False, *, began: 
         answer = PostResult([Failure.APP_GONE] * len(post))
     else:
         answer = client.post(notifications)
+        # A slow Postgres says nothing about the route.
+        sender.posts.slots.end(app_platform)
         metrics.POST_SECONDS.labels(*app_platform.labels).observe(time.monotonic() - start_monotonic)
     if tracing.is_on():
         for posting in post:

@@ -68,7 +68,11 @@ class Posts:
             work.put_back(_flat(posts))
             return []
         deferred: list[list[Posting]] = []
-        probes = self.breaker.take_probes(app_platform, slots)
+        try:
+            probes = self.breaker.take_probes(app_platform, slots)
+        except BaseException:  # for example the time limit of the task
+            self.slots.release(app_platform, slots, scheduled=scheduled)
+            raise
         if probes is not None:
             self.slots.release(app_platform, slots - probes, scheduled=scheduled)
             singles = [[posting] for posting in sorted(_flat(posts), key=lambda posting: not posting.proven)]

@@ -73,6 +73,10 @@ class Slots:
         """Say that the calling thread, in its slot, begins a post."""
         self._begun[app_platform][get_ident()] = time.monotonic()
 
+    def end(self, app_platform: AppPlatform) -> None:
+        """Say that the post of the calling thread has ended; its slot stays taken while the outcome is stored."""
+        self._begun[app_platform].pop(get_ident(), None)
+
     def hang(self, app_platform: AppPlatform, seconds: float, *, scheduled: bool = False) -> bool:
         """Return whether an app and platform has no free slot because all its posts under way take longer than this."""
         starts = list(self._begun[app_platform].values())

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import structlog
 
@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
+#: Seconds for which answers wait for a connection to Postgres, to look again at what they report.
+LOOK_SECONDS: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Answer:
@@ -53,8 +56,9 @@ class _Batch:
     answers: Sequence[_Answer]
     #: When they leave, in monotonic seconds.
     leaves: float
-    #: The deliveries that they report as pushed, and that others post.
-    foreign_keys: frozenset[bytes]
+    #: The deliveries that they report as pushed. Other processes may post them, too: beat claims what found no slot, or
+    #: failed for the time being.
+    reported_keys: frozenset[bytes]
     #: Its own posts, once they have begun.
     posts: list[Future[Failed]] = field(default_factory=list)
 
@@ -74,9 +78,8 @@ def follow_up(
     """
     answers = [_Answer(*pair) for pair in zip(outcomes, committed.answers, strict=True) if pair[1]]
     reported_keys = frozenset[bytes]().union(*(answer.outcome.delivery_keys for answer in answers))
-    foreign_keys = reported_keys - {posting.delivery.delivery_key for posting in committed.postings}
     leaves = _leaves(engine, context, answers) if kind.correct is not None and answers else 0.0
-    batch = _Batch(engine, kind, context, answers, leaves, foreign_keys)
+    batch = _Batch(engine, kind, context, answers, leaves, reported_keys)
     answer_bytes = sum(len(answer.payload) for parts in committed.answers for _, answer in parts)
     size = sum(len(posting.delivery.message) for posting in committed.postings)
     if leaves:
@@ -95,7 +98,8 @@ def _leaves(engine: Engine, context: Context, answers: Sequence[_Answer]) -> flo
     slot = answer_slot(
         # ingest saw it by its own clock, which may be ahead of ours.
         seen=min(answer.outcome.entry.seen for answer in answers) + ahead,
-        start=context.task.taken + ahead,
+        # The calendar may have been set back during the transaction.
+        start=min(context.task.taken + ahead, context.began),
         now=now,
         age=answer_age(engine.post_times.percentile, within),
         within=within,
@@ -128,8 +132,10 @@ def _publish(batches: Sequence[_Batch]) -> None:
     """
     engine = batches[0].engine
     failed = wait_for((post for batch in batches for post in batch.posts), 0.0)
-    if foreign_keys := frozenset[bytes]().union(*(batch.foreign_keys for batch in batches)):
-        failed |= _without_fail(_failed, engine, foreign_keys) or {}
+    if batches[0].leaves:
+        # Also if nothing is to be looked up: else a slow Postgres would show which requests were filtered.
+        reported_keys = frozenset[bytes]().union(*(batch.reported_keys for batch in batches))
+        failed |= _without_fail(_failed, engine, reported_keys) or {}
     true: list[tuple[_Batch, _Answer]] = []
     corrected: dict[_Batch, list[tuple[_Answer, Outcome]]] = {}
     for batch in batches:
@@ -145,8 +151,8 @@ def _publish(batches: Sequence[_Batch]) -> None:
 
 
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
-    """Return which deliveries of other tasks failed for good. What a receiver does not want, senders never learn of."""
-    with engine.pool.connection() as connection:
+    """Return which deliveries failed for good. What a receiver does not want, senders never learn of."""
+    with engine.pool.connection(timeout=LOOK_SECONDS) as connection:
         failed = requests.failed(connection, delivery_keys)
     return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 

@@ -38,7 +38,7 @@ class Context:
     profiles: Profiles
     #: Seconds since the epoch.
     now: float
-    #: Bytes that `look_up` may load.
+    #: Bytes that a task may load.
     room: int
     #: Whether the pool `rest` handles what is not `express`.
     divides: bool = False
@@ -73,8 +73,8 @@ class Stored:
 class Kind(Generic[Measured, Facts]):
     """A kind of message. Its functions stand here in the order in which they are called.
 
-    `read`, `express`, `charge`, `exceeds`, `decide`, `correct` and `owner` are pure. All messages that a function gets
-    were read by `read`.
+    `read`, `express`, `beyond`, `charge`, `exceeds`, `decide`, `correct` and `owner` are pure. All messages that a
+    function gets were read by `read`.
     """
 
     queue: Queue
@@ -95,16 +95,16 @@ class Kind(Generic[Measured, Facts]):
     #: Returns the messages (hashes of 32 bytes) that are handled at once: those for a device that a push once reached,
     #: which a stranger cannot make up, and those that cost little.
     express: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]]
+    #: Returns those among these (hashes of 32 bytes) that a later task handles and counts, because this one would load
+    #: too much; the first one is never among these.
+    beyond: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]] | None = None
     #: Returns the limits that the messages are counted for.
     charge: Callable[[Sequence[Message], Measured, Context], Iterable[Limit]]
     #: Returns those among these (hashes of 32 bytes) whose users or devices are above a limit: they are not handled at
     #: once after all.
     exceeds: Callable[[Sequence[Message], Measured, Verdicts], AbstractSet[bytes]] | None = None
-    #: Returns all that `decide` needs, and the messages (hashes of 32 bytes) that are too much in this task; the first
-    #: one is never among these. None if `decide` needs nothing but what was measured.
-    look_up: (
-        Callable[[Connection, Sequence[Message], Measured, Verdicts, Context], tuple[Facts, AbstractSet[bytes]]] | None
-    ) = None
+    #: Returns all that `decide` needs; None if that is nothing but what was measured.
+    look_up: Callable[[Connection, Sequence[Message], Measured, Verdicts, Context], Facts] | None = None
     #: Returns the outcomes of messages, in their order.
     decide: Callable[[Sequence[Message], Facts, Verdicts, Context], list[Outcome]]
     #: Writes the rows that only this kind has.

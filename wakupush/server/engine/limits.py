@@ -17,6 +17,7 @@ class TaskLimits:
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._verdicts: dict[LimitId, bool] = {}
+        self._counted: list[tuple[str, int]] = []
 
     def ask(self, limits: Iterable[Limit]) -> Verdicts:
         """Ask those limits that were not asked before, many with one round trip, and return all verdicts.
@@ -39,6 +40,10 @@ class TaskLimits:
         self._ask(new)
         return Verdicts(frozenset(limit_id for limit_id, is_through in self._verdicts.items() if not is_through))
 
+    def give_back(self) -> None:
+        """Count nothing of this task: it comes again."""
+        self._limiter.give_back(self._counted)
+
     def _ask(self, limits: Sequence[Limit]) -> None:
-        for limit, is_through in zip(limits, self._limiter.ask(limits), strict=True):
+        for limit, is_through in zip(limits, self._limiter.ask(limits, self._counted), strict=True):
             self._verdicts[limit.id] = is_through

@@ -58,26 +58,30 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
     strangers: list[tuple[Queue, Message]] = []
     if divides and elsewhere:
         elsewhere, strangers = _divide(engine, messages)
-    for attempt in _collisions():
-        with attempt, engine.pool.connection() as connection:
-            context = Context(
-                task=task,
-                identity=engine.identity,
-                settings=settings,
-                profiles=engine.profiles,
-                now=engine.now(),
-                room=TASK_BYTES,
-                divides=divides,
-                is_patient=is_rest or alone,
-            )
-            decisions = decide(connection, _claim(connection, here), reader, context, limits)
-            if decisions.passed_on or decisions.rest:
-                ledger.remove(connection, [message.entry for _, message in decisions.passed_on + decisions.rest])
-                _log_cut(task, decisions.passed_on)
-            outcomes = decisions.outcomes
-            answers = seal(outcomes, engine.identity, most_bytes=settings.waku.max_message_bytes)
-            counted_entry = entries[0] if alone else None
-            committed = store(connection, engine, kind, context, outcomes, answers=answers, alone=counted_entry)
+    try:
+        for attempt in _collisions():
+            with attempt, engine.pool.connection() as connection:
+                context = Context(
+                    task=task,
+                    identity=engine.identity,
+                    settings=settings,
+                    profiles=engine.profiles,
+                    now=engine.now(),
+                    room=TASK_BYTES,
+                    divides=divides,
+                    is_patient=is_rest or alone,
+                )
+                decisions = decide(connection, _claim(connection, here), reader, context, limits)
+                if decisions.passed_on or decisions.rest:
+                    ledger.remove(connection, [message.entry for _, message in decisions.passed_on + decisions.rest])
+                    _log_cut(task, decisions.passed_on)
+                outcomes = decisions.outcomes
+                answers = seal(outcomes, engine.identity, most_bytes=settings.waku.max_message_bytes)
+                counted_entry = entries[0] if alone else None
+                committed = store(connection, engine, kind, context, outcomes, answers=answers, alone=counted_entry)
+    except Exception:
+        limits.give_back()
+        raise
     try:
         follow_up(engine, kind, context, outcomes, committed)
     finally:
@@ -122,22 +126,30 @@ def decide(
     """
     kind = reader.kind
     passed_on: list[tuple[Queue, Message]] = []
+    rest: list[tuple[Queue, Message]] = []
     if any(isinstance(message.content, Part) for message in messages):
-        messages, later_parts, loaded_bytes = segments.put_together(
-            connection, messages, reader, context.room, waits=context.is_patient
+        messages, later_parts, large_parts, loaded_bytes = segments.put_together(
+            connection, messages, reader, context.room, waits=context.is_patient, divides=context.divides
         )
+        rest += [(kind.queue, message) for message in large_parts]
         context = replace(context, room=context.room - loaded_bytes)
         messages, passed_on = _split(messages)
         passed_on += [(kind.queue, message) for message in later_parts]
     readable = [message for message in messages if isinstance(message.content, Readable)]
-    rest: list[tuple[Queue, Message]] = []
     outcomes: dict[bytes, Outcome] = {}
     if readable:
         measured = kind.measure(connection, readable, context)
         if context.divides:
             express = kind.express(readable, measured, context)
-            messages, rest = _leave_out(kind.queue, messages, {message.entry.hash for message in readable} - express)
+            newcomers = {message.entry.hash for message in readable} - express
+            messages, left_to_rest = _leave_out(kind.queue, messages, newcomers)
+            rest += left_to_rest
             readable = [message for message in readable if message.entry.hash in express]
+        if kind.beyond is not None:
+            later = kind.beyond(readable, measured, context)
+            messages, later_messages = _leave_out(kind.queue, messages, later)
+            passed_on += later_messages
+            readable = [message for message in readable if message.entry.hash not in later]
         verdicts = limits.ask(kind.charge(readable, measured, context))
         if context.divides and kind.exceeds is not None:
             above = kind.exceeds(readable, measured, verdicts)
@@ -146,10 +158,7 @@ def decide(
             readable = [message for message in readable if message.entry.hash not in above]
         facts = measured
         if kind.look_up is not None:
-            facts, cut = kind.look_up(connection, readable, measured, verdicts, context)
-            messages, later_messages = _leave_out(kind.queue, messages, cut)
-            passed_on += later_messages
-            readable = [message for message in readable if message.entry.hash not in cut]
+            facts = kind.look_up(connection, readable, measured, verdicts, context)
         kind_outcomes = kind.decide(readable, facts, verdicts, context)
         if len(readable) == len(messages):
             return Decisions(kind_outcomes, passed_on, rest)

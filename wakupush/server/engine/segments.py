@@ -20,13 +20,16 @@ MESSAGE_SEGMENTS: Final = 100
 SIGNER_SEGMENTS: Final = 200
 #: Bytes of these segments, and of one message in segments.
 SIGNER_BYTES: Final = 8_000_000
+#: Stored bytes of a message above which it is left to the pool `rest` before it is joined: its last part can come any
+#: number of times until it is handled there.
+EXPRESS_BYTES: Final = 2**20
 #: Payloads of its parts, by their indexes.
 Payloads = dict[int, bytes]
 
 
 def put_together(
-    connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int, *, waits: bool
-) -> tuple[list[Message], list[Message], int]:
+    connection: Connection, messages: Sequence[Message], reader: Reader, most_bytes: int, *, waits: bool, divides: bool
+) -> tuple[list[Message], list[Message], list[Message], int]:
     """Join the segments of each complete message.
 
     Until the transaction ends, no other one adds parts of the same messages. Others may delete some: a message is only
@@ -38,11 +41,12 @@ def put_together(
         most_bytes: of parts that are loaded; those of the first message are loaded in any case.
         waits: whether it waits for other tasks that join the same messages. A stranger who sends parts of one message
             all the time would hold up each task that does.
+        divides: whether large messages are left to the pool `rest`.
 
     Returns:
         The messages, a complete one in the place of its last part. Parts for a later task: those of messages that would
-        be too much to load, all of a message together, and of messages that another task is joining. And how many bytes
-        of parts were loaded.
+        be too much to load, all of a message together, and of messages that another task is joining. Parts for the pool
+        `rest`. And how many bytes of parts were loaded.
     """
     names = {message.content.name for message in messages if isinstance(message.content, Part)}
     busy_names = names - message_segments.lock(connection, names, waits=waits)
@@ -51,6 +55,9 @@ def put_together(
     parts = [message.content for message in messages if isinstance(message.content, Part)]
     earlier = message_segments.stored(connection, names)
     complete = _complete(parts, {name: indexes for name, (indexes, _) in earlier.items()})
+    large = {name for name in complete if divides and name in earlier and earlier[name][1] > EXPRESS_BYTES}
+    messages, large_parts = _without(messages, large)
+    complete = {name: None for name in complete if name not in large}
     loaded: set[Name] = set()
     loaded_bytes = 0
     for name in complete:
@@ -64,7 +71,7 @@ def put_together(
         name: payloads.get(name, {}) if name in loaded else dict.fromkeys(indexes, b"")
         for name, (indexes, _) in earlier.items()
     }
-    return joined(messages, stored_payloads, reader), postponed_parts + busy_parts, loaded_bytes
+    return joined(messages, stored_payloads, reader), postponed_parts + busy_parts, large_parts, loaded_bytes
 
 
 def _without(messages: Sequence[Message], names: AbstractSet[Name]) -> tuple[list[Message], list[Message]]:

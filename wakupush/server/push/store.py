@@ -22,7 +22,12 @@ def store(connection: Connection, outcomes: Sequence[Outcome], context: Context)
     new_keys = requests.take_on(
         connection,
         [admission.delivery for admission in admissions],
-        {message_id: request for message_id, request in _remembered(answered).items() if any(request.succeeded)},
+        # What failed wholly is remembered only in the place of an earlier success.
+        {
+            message_id: request
+            for message_id, request in _remembered(answered).items()
+            if any(request.succeeded) or request.week is not None
+        },
         lease=context.settings.delivery.lease,
         at_rest=context.identity.at_rest,
     )

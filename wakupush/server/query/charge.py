@@ -45,6 +45,22 @@ def _proven(query: OpenedQuery, sizes: AnswerSizes) -> list[int]:
     return [position for position, key_hash in enumerate(query.key_hashes) if key_hash in sizes.proven]
 
 
+def beyond(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> set[bytes]:
+    """Return the queries whose answers are too much for this task."""
+    later: set[bytes] = set()
+    total = 0
+    for message in messages:
+        query = message.content
+        if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
+            continue
+        size = answer_size(query, sizes)
+        if total and total + size > context.room:
+            later.add(message.entry.hash)
+        else:
+            total += size
+    return later
+
+
 def charge(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> Iterator[Limit]:
     """Yield the limits of queries, each with the bytes that leave for its answer; what is too large costs nothing.
 

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+import psycopg
 import pytest
 from redis import Redis
 
@@ -22,6 +23,7 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
 from wakupush.server.beat.queries import derive_keys, enqueue_waiting, trim_waiting
+from wakupush.server.engine.run import run
 
 
 def contacts(count: int) -> dict:
@@ -51,6 +53,24 @@ def test_installations_of_each_key_an_hour_are_limited(open_server, client):
     # The third one, and its end, which would leave a row, too.
     assert server.outcomes(client) == ["success"] * 4 + ["INTERNAL_ERROR"] * 2
     server.register(other)
+
+
+def test_a_task_that_comes_back_counts_once(open_server, client, redis, monkeypatch):
+    """A first registration that came back during ten minutes of an outage counted for fifty."""
+    server = open_server(limits={"installations_per_key_per_hour": 2})
+    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    with monkeypatch.context() as outage:
+        outage.setattr("wakupush.server.engine.run.store", fail)
+        for _ in range(5):
+            with pytest.raises(psycopg.OperationalError):
+                run(server.context, REGISTRATION, [Entry(SHARD, message_hash(SHARD, sent), time.time(), sent)])
+    server.handle(REGISTRATION, sent)
+    assert server.outcomes(client) == ["success"]
+    assert {redis.hget(key, "number") for key in redis.keys("wakupush:limit:installations:*")} == {b"1"}
+
+
+def fail(*_, **__):
+    raise psycopg.OperationalError
 
 
 def test_keys_that_strangers_make_up_leave_no_counters(open_server):

@@ -176,6 +176,20 @@ def test_the_whole_of_segments_waits_too(divided, client):
     assert divided.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 
+def test_large_segments_are_not_joined_for_each_copy_of_the_last(divided, client, monkeypatch):
+    """A stranger made a pool join 8 MB for each envelope around the last part, until `rest` got to the first."""
+    monkeypatch.setattr("wakupush.server.engine.segments.EXPRESS_BYTES", 250)
+    sent = messages.register(client, divided.key, messages.registration(client, divided.key))
+    first, last = in_segments(sent, divided, 300, client)
+    divided.handle(REGISTRATION, first)
+    with monkeypatch.context() as here:
+        here.setattr(message_segments, "parts", None)
+        divided.handle(REGISTRATION, last)
+    assert divided.outcomes(client) == []
+    work_off_rest(divided)
+    assert divided.outcomes(client) == ["success"]
+
+
 def test_a_failing_message_stays_in_rest(divided, client, monkeypatch):
     """Its attempts are counted there, to the quarantine."""
     register(divided, client)

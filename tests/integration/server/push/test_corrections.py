@@ -20,6 +20,21 @@ from wakupush.server.delivery.attempt import wait_for
 from wakupush.server.engine import follow_up
 
 
+def fail_elsewhere(server, monkeypatch, failure):
+    """Have another process learn that deliveries failed, after they are committed and before their answers leave."""
+    do = server.context.answers.do
+
+    def learn(*args):
+        do(*args)
+        server.rows(
+            "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
+            " lease_until = NULL RETURNING 1",
+            failure.label,
+        )
+
+    monkeypatch.setattr(server.context.answers, "do", learn)
+
+
 def spoil_corrections(server, spoiled):
     """Make Postgres fail when the transaction of a correction is committed; `spoiled` says of which try, from 1."""
     statements = (
@@ -120,20 +135,18 @@ def in_two_workers(server, client, monkeypatch, request):
 )
 def test_what_another_worker_learned_is_answered(server, client, in_two_workers, monkeypatch, failed):
     failure, outcome = failed
-    do = server.context.answers.do
-
-    def learn(*args):
-        do(*args)
-        server.rows(
-            "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
-            " lease_until = NULL RETURNING 1",
-            failure.label,
-        )
-
-    monkeypatch.setattr(server.context.answers, "do", learn)
+    fail_elsewhere(server, monkeypatch, failure)
     server.handle(DISPATCH, in_two_workers)
     assert server.outcomes(client) == [[outcome]]
     assert server.rows("SELECT succeeded FROM admitted_requests") == [("1" if outcome == "success" else "0",)]
+
+
+def test_what_others_learned_of_an_own_delivery_is_answered(server, client, monkeypatch):
+    """Another process posts what found no slot here, or what failed for the time being."""
+    sent = request(client, server, server.register(client))
+    fail_elsewhere(server, monkeypatch, Failure.TOKEN_UNREGISTERED)
+    server.handle(DISPATCH, sent)
+    assert server.outcomes(client) == [["NOT_REGISTERED"]]
 
 
 def overdue(server):

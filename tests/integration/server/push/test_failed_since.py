@@ -48,7 +48,7 @@ def test_a_repeat_is_told_of_a_token_that_died_since(server, client):
 
 
 def test_a_repeat_takes_up_a_dead_letter(server, client):
-    sent = send(server, client, server.register(client, device_token="unavailable"))
+    sent = send(server, client, server.register(client, device_token="slow-1000-unavailable"))
     assert states(server)[0][:3] == ("dead_letter", 1, "platform_unavailable")
     server.reroute("well")
     assert repeat(server, client, sent) == ([["success"]], ["delivered"])
@@ -72,7 +72,7 @@ def test_a_repeat_takes_up_what_expired(open_server, client):
 
 
 def test_a_device_may_be_of_another_platform_by_then(server, client):
-    content = server.register(client, device_token="unavailable")
+    content = server.register(client, device_token="slow-1000-unavailable")
     sent = send(server, client, content)
     server.register(
         client,
@@ -104,7 +104,7 @@ def test_what_arrived_is_not_pushed_again_with_what_failed(server, client):
 
 
 def test_the_wishes_of_the_receiver_are_those_of_now(server, client):
-    content = server.register(client, device_token="unavailable")
+    content = server.register(client, device_token="slow-1000-unavailable")
     sent = send(server, client, content, type=PushNotification.MESSAGE, chat_id=CHAT)
     server.register(
         client,
@@ -125,15 +125,15 @@ def test_once_the_row_is_gone_the_old_answer_stands(server, client):
 
 
 def test_a_request_that_is_over_stays_silent(server, client):
-    sent = send(server, client, server.register(client, device_token="unavailable"))
+    sent = send(server, client, server.register(client, device_token="slow-1000-unavailable"))
     server.rows("UPDATE admitted_requests SET expired = true RETURNING 1")
     assert repeat(server, client, sent) == ([], [])
 
 
 def test_repeats_beyond_the_limit_are_not_answered(open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.push.charge.REPEATS_PER_MINUTE", 1)
-    server = open_server(delivery={"max_attempts": 1})
-    sent = send(server, client, server.register(client, device_token="unavailable"))
+    server = open_server(delivery={"max_attempts": 1}, worker={"answer_within": 0.2})
+    sent = send(server, client, server.register(client, device_token="slow-1000-unavailable"))
     answers = [repeat(server, client, sent)[0] for _ in range(3)]
     assert answers == [[["success"]], [], []]
     redis = server.context.redis

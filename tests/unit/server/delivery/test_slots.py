@@ -22,3 +22,12 @@ def test_apps_that_post_share_all_slots(shares):
     slots = Slots([AppPlatform(app, platform) for app in shares for platform in Platform], 16)
     assert {app: slots.reserve(AppPlatform(app, Platform.IOS), 99) for app in shares} == shares
     slots.close()
+
+
+def test_storing_an_outcome_is_no_post_that_hangs():
+    slots, ios = Slots([AppPlatform("", Platform.IOS)], 1), AppPlatform("", Platform.IOS)
+    slots.begin(ios)
+    assert slots.hang(ios, 0.0)
+    slots.end(ios)
+    assert not slots.hang(ios, 0.0)
+    slots.close()
