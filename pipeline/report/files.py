@@ -65,8 +65,11 @@ def _replace(_: Lake, name: str, text: str) -> None:
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}")
-    partial.write_text(text, encoding="utf-8")
-    partial.rename(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.rename(path)
+    finally:
+        partial.unlink(missing_ok=True)  # a full disk
 
 
 def _put(lake: Lake, name: str, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -131,13 +132,18 @@ def stats(*, as_json: AsJson = False) -> None:
     rows = sorted(
         ((number, *app_platform.labels, reason) for (app_platform, reason), number in counts.items()), reverse=True
     )
+    by_reason: Counter[str] = Counter()
+    for number, _, _, reason in rows:
+        by_reason[reason] += number
+    bounded = {reason for reason, number in by_reason.items() if number >= dead_letters.MOST_COUNTED}
     if as_json:
         for number, name, platform, reason in rows:
-            typer.echo(json.dumps({"app": name, "platform": platform, "reason": reason, "count": number}))
+            facts = {"app": name, "platform": platform, "reason": reason, "count": number}
+            typer.echo(json.dumps({**facts, "is_least": reason in bounded}))
     else:
         table = Table("count", "app", "platform", "reason", box=None)
         for number, *labels in rows:
-            more = "+" if number == dead_letters.MOST_COUNTED else ""
+            more = "+" if labels[-1] in bounded else ""
             table.add_row(f"{number}{more}", *labels)
         print_tables(table)
     raise typer.Exit(int(not rows))

@@ -25,13 +25,13 @@ def sample_push(
 
     Exits with 1 if gorush did not take it.
     """
+    from wakupush.cli.loading import load
     from wakupush.model.notifications import NotificationType
     from wakupush.operate.samples import push, target
-    from wakupush.runtime.settings import load_settings
 
     device = target(platform_of(platform), device_token, topic)
     notification_type = next(each for each in NotificationType if each.label == kind)
-    result = push(load_settings(), device, notification_type)
+    result = push(load(process="test-push"), device, notification_type)
     label = None if result.failure is None else result.failure.label
     if as_json:
         facts = {"app": result.app, "failure": label, "seconds": round(result.seconds, 3), "advice": result.advice}

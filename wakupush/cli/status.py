@@ -68,7 +68,13 @@ def _facts(status: Status) -> dict[str, object]:
         "at": round(status.at, 3),
         "problems": status.problems(),
         "nodes": [
-            {"name": node.name, "state": node.state, "ready": node.is_ready, "relay_peers": dict(node.peers)}
+            {
+                "name": node.name,
+                "state": node.state,
+                "ready": node.is_ready,
+                "faults": _faults(status, node.name),
+                "relay_peers": dict(node.peers),
+            }
             for node in status.nodes
         ],
         "processes": [
@@ -126,6 +132,10 @@ def _facts(status: Status) -> dict[str, object]:
     }
 
 
+def _faults(status: Status, node: str) -> list[str]:
+    return sorted({fault.value for (name, _), fault in status.faults.items() if name == node})
+
+
 def _labels(app_platform: AppPlatform) -> dict[str, str]:
     app_name, platform = app_platform.labels
     return {"app": app_name, "platform": platform}
@@ -163,7 +173,7 @@ def _tables(status: Status) -> Iterator[RenderableType]:
                 "node": node.name,
                 "says": node.state or "nothing",
                 "relay peers": " ".join(map(str, node.peers.values())) or "unknown",
-                "fault": ", ".join(sorted({fault for (name, _), fault in status.faults.items() if name == node.name})),
+                "fault": ", ".join(_faults(status, node.name)),
             }
             for node in status.nodes
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wakupush.cli.loading import open_postgres
+from wakupush.cli.loading import load, open_postgres
 from wakupush.cli.options import AsJson, duration
 from wakupush.cli.output import print_tables
 from wakupush.runtime.usage import UsageError
@@ -72,7 +73,8 @@ def why(
         import structlog
 
         subject = {"user": str(_key(user))} if user else {"message": message} if message else {"time": "last hour"}
-        structlog.get_logger(__name__).warning("filters_revealed", operator=getpass.getuser(), **subject)
+        load(process="why")
+        structlog.get_logger(__name__).warning("filters_revealed", operator=_operator(), **subject)
     if last_hour:
         end = datetime.now(UTC)
         _print_losses((end - timedelta(hours=1), end), reveal_filters=reveal_filters, as_json=as_json)
@@ -95,6 +97,14 @@ def why(
     if user is not None:
         _print_others(withheld, is_first=not messages, as_json=as_json)
     raise typer.Exit(int(not any(story.events for story in messages)))
+
+
+def _operator() -> str:
+    """Return who runs this: the user of a container may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
 
 
 def _with_waits(settings: Settings, messages: list[Story]) -> list[Story]:

@@ -349,8 +349,10 @@ class Client:
         Raises:
             InUseError: another client of this account runs.
         """
-        self._exits.enter_context(self._storage.lock())
-        self._enroller.load()  # another may have run since
+        with ExitStack() as exits:
+            exits.enter_context(self._storage.lock())
+            self._enroller.load()  # another may have run since
+            self._exits = exits.pop_all()
         self._tasks.start(self._enroller.run())
         self._tasks.start(self._check_registration())
         return self
@@ -374,10 +376,13 @@ class Client:
 
     def _first_settings(self, user: PublicKey, config: Config) -> ClientSettings:
         """Return the settings that are decided when an account is first used, and store them."""
-        push_key = PrivateKey.generate().secret if config.anonymous else b""
-        settings = ClientSettings(installation_id=str(uuid.uuid4()), user=user, push_key=push_key)
-        self._storage.put(SETTINGS, "", settings)
-        return settings
+        with self._storage.lock():  # another process may use it for the first time, too
+            if (stored := self._storage.get(SETTINGS, "")) is not None:
+                return stored
+            push_key = PrivateKey.generate().secret if config.anonymous else b""
+            settings = ClientSettings(installation_id=str(uuid.uuid4()), user=user, push_key=push_key)
+            self._storage.put(SETTINGS, "", settings)
+            return settings
 
     def _check_sending(self) -> None:
         if not self._settings.sending:

@@ -147,6 +147,7 @@ def conclusion(events: Sequence[PastEvent], now: datetime) -> str:
             "nothing is known of it: no node of ours heard it, it is not for this server, or its events are past their"
             " retention; see `wakupush status`, and whether the sender uses this server's key and shard"
         )
+    events = _without_ends_before_a_retry(events)
     kinds = {event.kind for event in events}
     last = {event.kind: event for event in events}
     if EventKind.DEAD_LETTER in kinds:
@@ -159,6 +160,18 @@ def conclusion(events: Sequence[PastEvent], now: datetime) -> str:
         return f"refused: {_advice(last[EventKind.REFUSED].failure)}"
     outcome = next((event for event in reversed(events) if event.kind in _OUTCOMES), None)
     return _of_outcome(outcome, now) if outcome is not None else _state(kinds, events[-1].queue)
+
+
+def _without_ends_before_a_retry(events: Sequence[PastEvent]) -> list[PastEvent]:
+    """Leave out the ends of deliveries that an operator sent again: the device has later outcomes."""
+    latest = {event.installation_pseudonym: event.time for event in events if event.kind in _OUTCOMES}
+    return [
+        event
+        for event in events
+        if event.kind not in {EventKind.DEAD_LETTER, EventKind.EXPIRED}
+        or event.installation_pseudonym is None
+        or event.time >= latest.get(event.installation_pseudonym, event.time)
+    ]
 
 
 _OUTCOMES: Final = frozenset({EventKind.DELIVERED, EventKind.FAILED, EventKind.UNKNOWN})

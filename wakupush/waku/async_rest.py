@@ -70,6 +70,8 @@ class AsyncRest:
             raise NodeUnreachable("it cannot be reached") from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise AnswerLost(f"{method} {path}: {type(error).__name__}") from error
+        except (ValueError, RuntimeError) as error:  # a name or port that is none, or no thread to look it up
+            raise NodeUnreachable(f"it cannot be reached: {type(error).__name__}") from error
 
     async def close(self) -> None:
         """Close all connections."""

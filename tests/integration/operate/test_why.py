@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from support.served import SHARD, fault, is_due, request
 from wakupush.cli import app
 from wakupush.devnet import messages
+from wakupush.model.dead_letters import PastEvent
+from wakupush.model.events import EventKind
 from wakupush.model.failures import Failure
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION
@@ -248,3 +250,16 @@ def test_each_failure_of_a_delivery_or_an_item_has_advice():
     others = {"attempts_exhausted", "delivery_expired", "registration_malformed", "access_token_invalid"}
     others |= {"installation_id_invalid", "apn_topic_invalid", "registration_too_large"}
     assert {failure.label for failure in Failure} - silent - others <= ADVICE.keys()
+
+
+def test_a_dead_letter_that_was_sent_again_is_told_by_its_last_outcome():
+    def event(kind, minute, failure=None):
+        time = datetime(2026, 11, 24, 10, minute, tzinfo=UTC)
+        nothing = dict.fromkeys(("app", "platform", "reason", "attempt", "key_pseudonym"))
+        facts = {"queue": "dispatch", "worker": "w", "count": 1, "installation_pseudonym": b"p"}
+        return PastEvent(time=time, kind=kind, failure=failure, **nothing, **facts)
+
+    failed = event(EventKind.FAILED, 1, "rate_limited"), event(EventKind.DEAD_LETTER, 1, "rate_limited")
+    now = datetime(2026, 11, 24, 11, tzinfo=UTC)
+    assert "no attempt is left" in why.conclusion(failed, now)
+    assert "gorush took it" in why.conclusion([*failed, event(EventKind.DELIVERED, 30)], now)

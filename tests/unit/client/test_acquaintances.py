@@ -104,6 +104,16 @@ def test_old_advertisement_revives_no_wrong_token():
     assert tokens(learn(info(version=2, token=NEW_TOKEN), friend=friend)) == [NEW_TOKEN]
 
 
+def test_a_device_with_a_wrong_token_is_asked_for_beside_others():
+    friend = learn(info(installation=DESKTOP), friend=learn(info()))
+    wrong = friend.without_token(PHONE, SERVER.public_key, TOKEN, is_wrong=True).with_asked_at(0)
+    assert not wrong.is_to_be_asked(ABSENT_SECONDS - 1)
+    assert wrong.is_to_be_asked(ABSENT_SECONDS), "nobody told the new token"
+    assert not learn(info(token=NEW_TOKEN), friend=wrong, server=SERVER).is_to_be_asked(ABSENT_SECONDS)
+    gone = friend.without_token(PHONE, SERVER.public_key, TOKEN).with_asked_at(0)
+    assert not gone.is_to_be_asked(ABSENT_SECONDS)
+
+
 def test_another_token_is_not_wrong():
     friend = learn(info())
     assert friend.without_token(PHONE, SERVER.public_key, NEW_TOKEN).ways == friend.ways

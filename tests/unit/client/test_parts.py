@@ -202,7 +202,8 @@ def test_advertises_on_change_then_periodically():
 
 
 def test_advertises_when_the_clock_is_set_back():
-    advertiser = Advertiser(100, next_at=1000.0)
+    advertiser = Advertiser(100)
+    advertiser.next_at = 1000.0
     assert advertiser.due([info("me")], 950) is None
     assert advertiser.due([info("me")], 500) == [info("me")]
 

@@ -133,6 +133,15 @@ def test_a_failure_leads_to_the_next_server_at_once():
     assert third.server == SERVERS[0]
 
 
+def test_an_answer_that_comes_before_the_node_has_taken_the_request_counts():
+    work = sending(target(*SERVERS[:2]))
+    [first] = work.due(0)
+    answer(work, first, report(Answer.INTERNAL_ERROR), now=1)
+    work.note_sent(first, 5)
+    [second] = work.due(5)
+    assert second.server == SERVERS[1]
+
+
 def test_a_late_failure_does_not_hurry_the_next_server():
     work = sending(target(*SERVERS))
     [first] = work.due(0)

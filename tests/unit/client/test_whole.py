@@ -227,6 +227,17 @@ def test_one_client_of_an_account_runs_at_a_time(network, tmp_path):
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
+def test_an_account_is_first_used_by_one_process(network, tmp_path):
+    """Two wrote settings, and one went on with an installation id that nobody stored."""
+    key = PrivateKey.generate()
+    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
+        second = other.account("a")
+        with one.account("a").lock(), pytest.raises(InUseError):
+            Client(key, network, second)
+        first = Client(key, network, one.account("a"))
+        assert Client(key, network, second).account.installation_id == first.account.installation_id
+
+
 def test_nothing_is_advertised_while_a_server_is_asked(network, client):
     async def run():
         async with client:

@@ -307,3 +307,13 @@ def test_a_redirect_is_not_followed(server, location):
     with WakuNode(server.url) as node, pytest.raises(NodeUnreachable, match="301"):
         node.publish(SHARD, MESSAGE)
     assert [method for method, *_ in server.requests] == ["POST", "POST"]
+
+
+@pytest.mark.parametrize("url", ["http://a..b:8645", "http://127.0.0.1:99999"])
+def test_an_address_that_is_none_is_unreachable(url):
+    async def ask():
+        async with AsyncRest(url) as rest:
+            await rest.send("GET", "/health")
+
+    with pytest.raises(NodeUnreachable):
+        asyncio.run(ask())

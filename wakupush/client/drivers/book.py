@@ -65,7 +65,8 @@ class Book:
     def note_useless(self, token: Useless) -> None:
         """Stop using a token that its server has called wrong, or whose device the server does not know."""
         acquaintance = self._get(token.user)
-        self.put(acquaintance.without_token(token.installation_id, token.server, token.access_token))
+        refused = token.installation_id, token.server, token.access_token
+        self.put(acquaintance.without_token(*refused, is_wrong=token.is_wrong))
 
     def learn_push_key(self, user: PublicKey, push_key: PublicKey) -> None:
         """Take over the key that a contact update named as the user's registered one."""

@@ -206,7 +206,9 @@ class Enroller:
             return
         enrolment = self.registrar.take_answer(content.signer, response, self._context.now())
         if enrolment is not None:
-            if enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
+            # Leaving another server was not advertised while this one could still register the device.
+            is_due = enrolment.status is Status.REFUSED and self._last_advertised != self._last_to_advertise
+            if is_due or enrolment.status in {Status.REGISTERED, Status.UNREGISTERED}:
                 self._advertise_soon()
             self.store_change()
             self._context.tell(Enrolled(enrolment))

@@ -30,7 +30,7 @@ class Way:
     access_token: str = field(repr=False)
     #: The version of the registration that the token comes from.
     version: int
-    #: When it was learned, in seconds since the epoch.
+    #: When it was learned, in seconds since the epoch; negative once the server has said that the token is wrong.
     learned_at: float
 
 
@@ -82,11 +82,19 @@ class Acquaintance:
         latest = sorted(activity, key=activity.__getitem__, reverse=True)[:MOST_INSTALLATIONS]
         return replace(self, activity={installation_id: activity[installation_id] for installation_id in latest})
 
-    def without_token(self, installation_id: str, server: PublicKey, access_token: str) -> Acquaintance:
-        """Return the acquaintance without a token that a server has refused; servers may be asked again."""
+    def without_token(
+        self, installation_id: str, server: PublicKey, access_token: str, *, is_wrong: bool = False
+    ) -> Acquaintance:
+        """Return the acquaintance without a token that a server has refused; servers may be asked again.
+
+        Args:
+            is_wrong: whether the device is registered, with another token: then servers are asked until one tells it.
+        """
         refused = (installation_id, server, access_token)
         ways = (
-            replace(way, access_token="") if (way.installation_id, way.server, way.access_token) == refused else way
+            replace(way, access_token="", learned_at=-1.0 if is_wrong else way.learned_at)
+            if (way.installation_id, way.server, way.access_token) == refused
+            else way
             for way in self.ways
         )
         return replace(self, ways=tuple(ways), asked_at=None)
@@ -106,7 +114,9 @@ class Acquaintance:
         closed days ago and waits for pushes.
         """
         usable = {way.installation_id for way in self.usable(now)}
-        is_old = any(way.access_token and way.installation_id not in usable for way in self.ways)
+        is_old = any(
+            (way.access_token or way.learned_at < 0) and way.installation_id not in usable for way in self.ways
+        )
         return (is_old or not usable) and (self.asked_at is None or abs(now - self.asked_at) >= ABSENT_SECONDS)
 
     def devices(self, now: float, *, most: int, only: Sequence[str] | None = None) -> dict[str, list[Way]]:

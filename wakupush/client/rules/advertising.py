@@ -23,10 +23,10 @@ class Advertiser:
         period: seconds between two advertisements.
     """
 
-    def __init__(self, period: float, next_at: float | None = None) -> None:
+    def __init__(self, period: float) -> None:
         self._period = period
         #: In seconds since the epoch; None while there is nothing to advertise.
-        self.next_at = next_at
+        self.next_at: float | None = None
         #: The user's other installations: the infos that each advertised about itself, and when.
         self._others: dict[str, tuple[list[Info], float]] = {}
 

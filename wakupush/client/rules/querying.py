@@ -41,7 +41,6 @@ class TokenQuery:
     """
 
     def __init__(self, users: Sequence[PublicKey], key: PrivateKey) -> None:
-        self.users = tuple(users)
         self.key = key
         self.topic, _ = topics.query_topics(users[0].key_hash)
         inner = encode_query(user.key_hash for user in users)

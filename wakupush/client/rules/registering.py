@@ -2,7 +2,7 @@
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
@@ -156,29 +156,19 @@ class Registrar:
     Args:
         key: the key that registers; in anonymous mode not the chat key.
         installation_id: a uuid that never changes.
-        new_token: makes access tokens.
     """
 
-    def __init__(
-        self,
-        key: PrivateKey,
-        installation_id: str,
-        state: RegistrarState,
-        *,
-        random: Random,
-        new_token: Callable[[], str] = lambda: str(uuid.uuid4()),
-    ) -> None:
+    def __init__(self, key: PrivateKey, installation_id: str, state: RegistrarState, *, random: Random) -> None:
         self._key = key
         self._installation_id = installation_id
         self.state = state
         self._random = random
-        self._new_token = new_token
 
     def enable(self, device: Device) -> None:
         """Switch receiving on, or take over a new device token."""
         state = self.state
         if device != state.device:
-            self._change(replace(state, device=device, access_token=state.access_token or self._new_token()))
+            self._change(replace(state, device=device, access_token=state.access_token or str(uuid.uuid4())))
 
     def set_options(self, options: Options) -> None:
         """Change who may notify. A new access token replaces one that users had who may no longer notify."""
@@ -411,7 +401,7 @@ class Registrar:
             )
 
     def _with_new_token(self, state: RegistrarState) -> RegistrarState:
-        return replace(state, access_token=self._new_token(), token_at=None)
+        return replace(state, access_token=str(uuid.uuid4()), token_at=None)
 
     def _allowed_key_list(self) -> tuple[bytes, ...]:
         token = self.state.access_token.encode()

@@ -194,7 +194,8 @@ class Sending:
             case None:
                 target.result = Result.ACCEPTED
             case Answer.INTERNAL_ERROR if is_last and target.position:
-                target.next_at = now  # another server is next; otherwise the wait after a round goes on
+                # Another server is next; otherwise the wait after a round goes on.
+                target.next_at, target.last_way = now, None
             case Answer.WRONG_TOKEN | Answer.NOT_REGISTERED if way in target.ways:
                 _drop(target, way)
                 is_wrong = report.error is Answer.WRONG_TOKEN
@@ -213,7 +214,7 @@ class Sending:
     def _go_on(self, target: TargetDevice, now: float, otherwise: Result) -> None:
         """Ask the next server at once, or end if there is none."""
         if target.ways:
-            target.next_at = now
+            target.next_at, target.last_way = now, None
         else:
             target.result = otherwise
 
