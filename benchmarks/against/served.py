@@ -13,7 +13,7 @@ from wakupush.protocol.keys import PrivateKey
 try:
     from wakupush.devnet.stack import External, Stack
 except ImportError:  # a revision where it was a part of the demo
-    from wakupush.devnet.stack import External, Stack
+    from wakupush.devnet.demo.stack import External, Stack  # type: ignore[import-not-found,no-redef]  # there, not here
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def versions() -> dict[str, str]:
     images = {
         f"{file} ({version})": version
         for file, pattern in _IMAGES.items()
-        for version in re.findall(pattern, _text(file))
+        for version in re.findall(pattern, _text(file)) or ["none"]
     }
     return by_file | images
 
@@ -117,7 +117,9 @@ def _pytest(*arguments: str) -> Callable[[], None]:
 
 CHECKS: Final = (
     Check("clean", "nothing is uncommitted", nothing_uncommitted),
-    Check("version", "one version in pyproject, changelog, chart and compose, and no tag of it", one_version),
+    Check(
+        "version", "one version in pyproject, changelog, chart, docker/ and the workflow, and no tag of it", one_version
+    ),
     Check("migrations", "RELEASE_BEGINS and the frozen SQL are those of the last release", migrations_begin),
     Check("audit", "no known vulnerabilities in what is locked (make audit)", _make("audit")),
     Check("test", "make test", _make("test")),

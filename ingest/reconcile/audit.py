@@ -81,7 +81,9 @@ class Audit:
         """
         if len(self.stores) == 1 or self.stop.is_set():
             return {}
-        since = max(self._compared_until.get(shard, 0.0), until - 2 * PERIOD_SECONDS)
+        last = self._compared_until.get(shard, 0.0)
+        # If the clock was set back, the end of the last comparison says nothing.
+        since = max(last if last <= until else 0.0, until - 2 * PERIOD_SECONDS)
         query = Query(
             pubsub_topic=shard,
             content_topics=self.content_topics,

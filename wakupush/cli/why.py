@@ -74,7 +74,7 @@ def why(
 
         subject = {"user": str(_key(user))} if user else {"message": message} if message else {"time": "last hour"}
         load(process="why")
-        structlog.get_logger(__name__).warning("filters_revealed", operator=_operator(), **subject)
+        structlog.get_logger(__name__).error("filters_revealed", operator=_operator(), **subject)
     if last_hour:
         end = datetime.now(UTC)
         _print_losses((end - timedelta(hours=1), end), reveal_filters=reveal_filters, as_json=as_json)

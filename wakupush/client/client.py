@@ -72,6 +72,7 @@ class Client:
         ValueError: the account belongs to another key; or `config` asks for anonymous mode, and the account was first
             used without it.
         UnreadableError: what is stored cannot be read.
+        InUseError: another process is just using the account for the first time; try again.
     """
 
     def __init__(

@@ -45,6 +45,9 @@ return verdicts
 """
 
 
+#: A message (hash of its envelope, 32 bytes), the counter that it was counted in, and its cost.
+Counted = tuple[bytes, str, int]
+
 #: Takes back what was counted. KEYS: the counters. ARGV: JSON; the cost of each.
 _GIVE_BACK: Final = """
 for place, cost in ipairs(cjson.decode(ARGV[1])) do
@@ -71,7 +74,7 @@ class Limiter:
         self._draw = draw
         self._now = now
 
-    def ask(self, limits: Sequence[Limit], counted: list[tuple[str, int]] | None = None) -> list[bool]:
+    def ask(self, limits: Sequence[Limit], counted: list[Counted] | None = None) -> list[bool]:
         """Count each of these, with one round trip, and return for each whether it lets through.
 
         Args:
@@ -101,16 +104,16 @@ class Limiter:
         for place, (limit, answer) in enumerate(zip(limits, answers, strict=True)):
             if answer >= 0:
                 if counted is not None:
-                    counted.append((keys[2 * place], limit.cost))
+                    counted.append((limit.message, keys[2 * place], limit.cost))
                 metrics.LIMITED.labels(limit.name, "let_through" if answer else "held_back").inc()
         return [answer == 1 for answer in answers]
 
-    def give_back(self, counted: Sequence[tuple[str, int]]) -> None:
+    def give_back(self, counted: Sequence[Counted]) -> None:
         """Take back what `ask` counted, because nothing came of it. If Redis fails, it stays counted."""
         if counted:
-            costs = json.dumps([cost for _, cost in counted])
+            costs = json.dumps([cost for _, _, cost in counted])
             with suppress(RedisError):
-                self._redis.eval(_GIVE_BACK, len(counted), *(key for key, _ in counted), costs)
+                self._redis.eval(_GIVE_BACK, len(counted), *(key for _, key, _ in counted), costs)
 
     def close(self) -> None:
         """Close the connection."""

@@ -245,9 +245,9 @@ def test_what_is_given_back_counts_no_more(redis):
     limiter, counted = Limiter(redis), []
     first = limit("user", most=1)
     assert limiter.ask([first, limit("user", most=1, cost=5, after=first)], counted)[0]
-    assert [cost for _, cost in counted] == [1, 5]
+    assert [cost for _, _, cost in counted] == [1, 5]
     limiter.give_back(counted)
-    [key] = {key for key, _ in counted}
+    [key] = {key for _, key, _ in counted}
     assert redis.hgetall(key) == {b"number": b"0", b"cost": b"0"}
     redis.delete(key)
     limiter.give_back(counted)

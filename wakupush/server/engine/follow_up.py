@@ -34,7 +34,8 @@ T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Seconds for which answers wait for a connection to Postgres, to look again at what they report.
+#: Seconds for which answers wait for a connection to Postgres, to look again at what they report. The look may take as
+#: long.
 LOOK_SECONDS: Final = 1.0
 
 
@@ -153,6 +154,7 @@ def _publish(batches: Sequence[_Batch]) -> None:
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     """Return which deliveries failed for good. What a receiver does not want, senders never learn of."""
     with engine.pool.connection(timeout=LOOK_SECONDS) as connection:
+        connection.execute("SET LOCAL statement_timeout = '1s'")
         failed = requests.failed(connection, delivery_keys)
     return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 

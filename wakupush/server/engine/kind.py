@@ -73,7 +73,7 @@ class Stored:
 class Kind(Generic[Measured, Facts]):
     """A kind of message. Its functions stand here in the order in which they are called.
 
-    `read`, `express`, `beyond`, `charge`, `exceeds`, `decide`, `correct` and `owner` are pure. All messages that a
+    `read`, `express`, `charge`, `exceeds`, `beyond`, `decide`, `correct` and `owner` are pure. All messages that a
     function gets were read by `read`.
     """
 
@@ -95,14 +95,14 @@ class Kind(Generic[Measured, Facts]):
     #: Returns the messages (hashes of 32 bytes) that are handled at once: those for a device that a push once reached,
     #: which a stranger cannot make up, and those that cost little.
     express: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]]
-    #: Returns those among these (hashes of 32 bytes) that a later task handles and counts, because this one would load
-    #: too much; the first one is never among these.
-    beyond: Callable[[Sequence[Message], Measured, Context], AbstractSet[bytes]] | None = None
     #: Returns the limits that the messages are counted for.
     charge: Callable[[Sequence[Message], Measured, Context], Iterable[Limit]]
     #: Returns those among these (hashes of 32 bytes) whose users or devices are above a limit: they are not handled at
     #: once after all.
     exceeds: Callable[[Sequence[Message], Measured, Verdicts], AbstractSet[bytes]] | None = None
+    #: Returns those among these (hashes of 32 bytes) that a later task handles and counts, because this one would load
+    #: too much; the first one is never among these.
+    beyond: Callable[[Sequence[Message], Measured, Verdicts, Context], AbstractSet[bytes]] | None = None
     #: Returns all that `decide` needs; None if that is nothing but what was measured.
     look_up: Callable[[Connection, Sequence[Message], Measured, Verdicts, Context], Facts] | None = None
     #: Returns the outcomes of messages, in their order.

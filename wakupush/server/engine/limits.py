@@ -1,11 +1,12 @@
 """The limits of a task: each is counted once, however often its transaction is repeated."""
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
 from wakupush.model.limits import Limit, LimitId, Verdicts
-from wakupush.redis.limits import Limiter
+from wakupush.redis.limits import Counted, Limiter
 
 #: Limits that are asked with one round trip, at most: Redis does nothing else meanwhile, some 7 ms.
 ASKED_AT_ONCE: Final = 1000
@@ -17,7 +18,7 @@ class TaskLimits:
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._verdicts: dict[LimitId, bool] = {}
-        self._counted: list[tuple[str, int]] = []
+        self._counted: list[Counted] = []
 
     def ask(self, limits: Iterable[Limit]) -> Verdicts:
         """Ask those limits that were not asked before, many with one round trip, and return all verdicts.
@@ -40,9 +41,12 @@ class TaskLimits:
         self._ask(new)
         return Verdicts(frozenset(limit_id for limit_id, is_through in self._verdicts.items() if not is_through))
 
-    def give_back(self) -> None:
-        """Count nothing of this task: it comes again."""
-        self._limiter.give_back(self._counted)
+    def give_back(self, messages: AbstractSet[bytes] | None = None) -> None:
+        """Count nothing of these messages (hashes of 32 bytes), or of the whole task: they come again."""
+        back = [one for one in self._counted if messages is None or one[0] in messages]
+        self._counted = [one for one in self._counted if messages is not None and one[0] not in messages]
+        for start in range(0, len(back), ASKED_AT_ONCE):
+            self._limiter.give_back(back[start : start + ASKED_AT_ONCE])
 
     def _ask(self, limits: Sequence[Limit]) -> None:
         for limit, is_through in zip(limits, self._limiter.ask(limits, self._counted), strict=True):

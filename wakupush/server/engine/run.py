@@ -145,17 +145,18 @@ def decide(
             messages, left_to_rest = _leave_out(kind.queue, messages, newcomers)
             rest += left_to_rest
             readable = [message for message in readable if message.entry.hash in express]
-        if kind.beyond is not None:
-            later = kind.beyond(readable, measured, context)
-            messages, later_messages = _leave_out(kind.queue, messages, later)
-            passed_on += later_messages
-            readable = [message for message in readable if message.entry.hash not in later]
         verdicts = limits.ask(kind.charge(readable, measured, context))
         if context.divides and kind.exceeds is not None:
             above = kind.exceeds(readable, measured, verdicts)
             messages, above_limits = _leave_out(kind.queue, messages, above)
             rest += above_limits
             readable = [message for message in readable if message.entry.hash not in above]
+        if kind.beyond is not None:
+            later = kind.beyond(readable, measured, verdicts, context)
+            messages, later_messages = _leave_out(kind.queue, messages, later)
+            passed_on += later_messages
+            limits.give_back(later)
+            readable = [message for message in readable if message.entry.hash not in later]
         facts = measured
         if kind.look_up is not None:
             facts = kind.look_up(connection, readable, measured, verdicts, context)

@@ -45,22 +45,6 @@ def _proven(query: OpenedQuery, sizes: AnswerSizes) -> list[int]:
     return [position for position, key_hash in enumerate(query.key_hashes) if key_hash in sizes.proven]
 
 
-def beyond(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> set[bytes]:
-    """Return the queries whose answers are too much for this task."""
-    later: set[bytes] = set()
-    total = 0
-    for message in messages:
-        query = message.content
-        if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
-            continue
-        size = answer_size(query, sizes)
-        if total and total + size > context.room:
-            later.add(message.entry.hash)
-        else:
-            total += size
-    return later
-
-
 def charge(messages: Sequence[Message], sizes: AnswerSizes, context: Context) -> Iterator[Limit]:
     """Yield the limits of queries, each with the bytes that leave for its answer; what is too large costs nothing.
 
@@ -101,6 +85,24 @@ def is_allowed(entry: Entry, query: OpenedQuery, verdicts: Verdicts) -> bool:
     return verdicts.allow(ANSWERS, entry.hash) and all(
         verdicts.allow(USER_ANSWERS, entry.hash, position) for position in range(len(query.key_hashes))
     )
+
+
+def beyond(messages: Sequence[Message], sizes: AnswerSizes, verdicts: Verdicts, context: Context) -> set[bytes]:
+    """Return the queries whose answers are too much for this task, among those that the limits let through."""
+    later: set[bytes] = set()
+    total = 0
+    for message in messages:
+        query = message.content
+        if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
+            continue
+        if not is_allowed(message.entry, query, verdicts):
+            continue
+        size = answer_size(query, sizes)
+        if total and total + size > context.room:
+            later.add(message.entry.hash)
+        else:
+            total += size
+    return later
 
 
 def answer_size(query: OpenedQuery, sizes: AnswerSizes) -> int:
