@@ -45,6 +45,13 @@ def test_slow_nodes_get_no_more_at_once(server, monkeypatch):
     assert [publish_overdue(server.context) for _ in range(3)] == [200, 200, 100]
 
 
+def test_nodes_that_become_slow_get_fewer(server, monkeypatch):
+    """A run of minutes looks stuck: beat was restarted, and all its answers left again."""
+    monkeypatch.setattr(answers, "SLOW_SECONDS", 0.0)
+    server.rows(FILL, SHARD, 500)
+    assert [publish_overdue(server.context) for _ in range(3)] == [200, 50, 12]
+
+
 def test_fewer_are_tried_while_no_node_takes_them(server, node):
     server.rows(FILL, SHARD, 1000)
     httpx2.post(f"{node}/dev/faults", json={"kind": "status", "status": 503, "method": "POST"}).raise_for_status()

@@ -189,6 +189,13 @@ def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
     assert lines == [("token_marking_stopped", {"app": "", "platform": "android"})]
 
 
+def test_the_alarm_of_an_app_that_is_gone_ends(server):
+    gauge = metrics.TOKEN_MARKING_STOPPED
+    gauge.labels("gone", "ios").set(1)
+    deliveries.watch_marking(server.context)
+    assert "gone" not in {sample.labels["app"] for family in gauge.collect() for sample in family.samples}
+
+
 def test_a_few_bad_tokens_do_not_stop_marking(server, client):
     content = server.register(client, device_token="dead-phone")
     count(server, IOS, good=9, bad=30)

@@ -124,6 +124,13 @@ def test_once_the_row_is_gone_the_old_answer_stands(server, client):
     assert repeat(server, client, sent) == ([["success"]], [])
 
 
+def test_once_the_row_is_gone_the_last_answer_stands(server, client):
+    sent = send(server, client, server.register(client, device_token="slow-1000-dead"))
+    assert repeat(server, client, sent) == ([["NOT_REGISTERED"]], [])
+    server.rows("DELETE FROM deliveries RETURNING 1")
+    assert repeat(server, client, sent) == ([["NOT_REGISTERED"]], [])
+
+
 def test_a_request_that_is_over_stays_silent(server, client):
     sent = send(server, client, server.register(client, device_token="slow-1000-unavailable"))
     server.rows("UPDATE admitted_requests SET expired = true RETURNING 1")

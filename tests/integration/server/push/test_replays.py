@@ -10,7 +10,7 @@ from wakupush.devnet import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.waku_message import WakuMessage
-from wakupush.postgres import maintenance
+from wakupush.postgres import maintenance, requests
 from wakupush.protocol.grants import grant
 from wakupush.protocol.hashing import message_hash
 from wakupush.server.beat.retention import prune
@@ -131,6 +131,17 @@ def test_a_late_copy_does_not_end_an_admitted_request(server, client):
     copy = WakuMessage(payload=sent.payload, content_topic=sent.content_topic, timestamp=sent.timestamp + 1)
     late(server, copy, live=True)
     assert remembered(server) == [(weeks_ago(1), "1", False)]
+
+
+def test_a_late_copy_in_the_same_moment_does_not_end_a_request(server, client, monkeypatch):
+    content = server.register(client, installation_id=PHONE)
+    sent = request(client, server, content)
+    copy = WakuMessage(payload=sent.payload, content_topic=sent.content_topic, timestamp=sent.timestamp + 1)
+    late(server, copy, live=True)
+    with monkeypatch.context() as before_that_was_committed:
+        before_that_was_committed.setattr(requests, "admitted", lambda *_: ({}, set()))
+        server.handle(DISPATCH, sent)
+    assert [(succeeded, expired) for _, succeeded, expired in remembered(server)] == [("1", False)]
 
 
 def test_an_old_time_in_a_copy_spares_the_original(server, client):

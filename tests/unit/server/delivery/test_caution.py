@@ -167,6 +167,21 @@ def test_what_finds_no_thread_is_put_back(breaker, probes, monkeypatch):
     assert getattr(breaker, "over", 0) == probes
 
 
+def test_a_time_limit_gives_slots_back():
+    class OutOfTime(Exception):
+        """As Celery raises it, in the middle of a look into Redis."""
+
+    class Silent(ClosedBreaker):
+        def take_probes(self, *_):
+            raise OutOfTime
+
+    slots = Slots([IOS], 4)
+    with pytest.raises(OutOfTime):
+        Posts(slots, Silent(), Caution()).start([make(1, IOS)], Work(None, None, 1, math.inf), scheduled=True)
+    assert slots.reserve(IOS, 9) == 4
+    slots.close()
+
+
 @pytest.mark.parametrize(
     ("spoiling", "most_posts"),
     [((), 1), ((7,), 15), ((0,), 15), ((99,), 15), (range(0, 100, 20), 60), (range(100), 111)],
