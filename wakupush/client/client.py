@@ -19,7 +19,7 @@ from wakupush.client.drivers.context import Context
 from wakupush.client.drivers.enrolling import MOST_SECONDS, RETRY_SECONDS, Enroller
 from wakupush.client.drivers.history import History
 from wakupush.client.drivers.notifying import Notifier, Recipient, targets
-from wakupush.client.drivers.storage import SEEN, SETTINGS, ClientSettings, SeenMessage, Storage
+from wakupush.client.drivers.storage import SEEN, SETTINGS, ClientSettings, InUseError, SeenMessage, Storage
 from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.drivers.transport import Transport
 from wakupush.client.events import Event
@@ -72,7 +72,6 @@ class Client:
         ValueError: the account belongs to another key; or `config` asks for anonymous mode, and the account was first
             used without it.
         UnreadableError: what is stored cannot be read.
-        InUseError: another process is just using the account for the first time; try again.
     """
 
     def __init__(
@@ -348,10 +347,11 @@ class Client:
         """Start to run.
 
         Raises:
-            InUseError: another client of this account runs.
+            InUseError: another client of this account runs, or used it for the first time in the same moment.
         """
         with ExitStack() as exits:
             exits.enter_context(self._storage.lock())
+            self._check_settings()
             self._enroller.load()  # another may have run since
             self._exits = exits.pop_all()
         self._tasks.start(self._enroller.run())
@@ -377,13 +377,16 @@ class Client:
 
     def _first_settings(self, user: PublicKey, config: Config) -> ClientSettings:
         """Return the settings that are decided when an account is first used, and store them."""
-        with self._storage.lock():  # another process may use it for the first time, too
-            if (stored := self._storage.get(SETTINGS, "")) is not None:
-                return stored
-            push_key = PrivateKey.generate().secret if config.anonymous else b""
-            settings = ClientSettings(installation_id=str(uuid.uuid4()), user=user, push_key=push_key)
-            self._storage.put(SETTINGS, "", settings)
-            return settings
+        push_key = PrivateKey.generate().secret if config.anonymous else b""
+        settings = ClientSettings(installation_id=str(uuid.uuid4()), user=user, push_key=push_key)
+        self._storage.put(SETTINGS, "", settings)
+        return settings
+
+    def _check_settings(self) -> None:
+        stored = self._storage.get(SETTINGS, "") or self._settings
+        if stored.installation_id != self.account.installation_id:
+            # It was first used by two at once, and the other one's id is the account's.
+            raise InUseError("another client used this account for the first time, too: make this one anew")
 
     def _check_sending(self) -> None:
         if not self._settings.sending:

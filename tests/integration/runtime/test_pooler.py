@@ -15,7 +15,7 @@ from support.served import request
 from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY
 from wakupush.model.roles import Role
-from wakupush.operate.doctor import examine
+from wakupush.operate import doctor
 from wakupush.operate.finding import Level
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.postgres import roles
@@ -124,7 +124,7 @@ def test_session_work_refuses_a_pooler(behind, connection):
 
 
 def findings(postgres):
-    return list(examine._postgres(Settings(postgres=postgres), connections=50))
+    return list(doctor._postgres(Settings(postgres=postgres), connections=50))
 
 
 def test_doctor_names_what_a_pooler_breaks(behind, connection, dsn):
@@ -146,6 +146,6 @@ def test_doctor_compares_connections_with_the_limit(dsn):
     [enough] = [finding for finding in findings(PostgresSettings(dsn=SecretStr(dsn))) if "connections" in finding.text]
     assert enough.level is Level.OK
     settings = Settings(postgres=PostgresSettings(dsn=SecretStr(dsn)))
-    [few] = [one for one in examine._postgres(settings, connections=98) if "connections" in one.text]
+    [few] = [one for one in doctor._postgres(settings, connections=98) if "connections" in one.text]
     assert few.level is Level.WARNING
     assert "it allows 97 connections, and 98 may be opened" in few.text

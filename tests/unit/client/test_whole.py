@@ -227,15 +227,22 @@ def test_one_client_of_an_account_runs_at_a_time(network, tmp_path):
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
-def test_an_account_is_first_used_by_one_process(network, tmp_path):
+def test_an_account_is_first_used_by_one_process(network, tmp_path, monkeypatch):
     """Two wrote settings, and one went on with an installation id that nobody stored."""
     key = PrivateKey.generate()
-    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
-        second = other.account("a")
-        with one.account("a").lock(), pytest.raises(InUseError):
-            Client(key, network, second)
-        first = Client(key, network, one.account("a"))
-        assert Client(key, network, second).account.installation_id == first.account.installation_id
+
+    async def run(storage):
+        with monkeypatch.context() as in_the_same_moment:
+            in_the_same_moment.setattr(storage, "get", lambda *_: None)
+            early, late = Client(key, network, storage), Client(key, network, storage)
+        with pytest.raises(InUseError, match="make this one anew"):
+            async with early:
+                pytest.fail("it runs")
+        async with late:
+            assert Client(key, network, storage).account.installation_id == late.account.installation_id
+
+    with SqliteFile(tmp_path / "state") as file:
+        asyncio.run(run(file.account("a")))
 
 
 def test_nothing_is_advertised_while_a_server_is_asked(network, client):
