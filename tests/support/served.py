@@ -108,6 +108,11 @@ class Server:
                 results.append(["success" if r.success else Report.ErrorType.Name(r.error) for r in reports])
         return results
 
+    def counted(self, limit):
+        """Return how often something was counted against a limit."""
+        redis = self.context.redis
+        return sum(int(redis.hget(key, "number")) for key in redis.keys(f"wakupush:limit:{limit}:*"))
+
     def pushes(self):
         return self.observer.pushes()
 

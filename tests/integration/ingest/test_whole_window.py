@@ -173,7 +173,7 @@ def test_walks_keep_up_with_200_messages_a_second(bench, whole, monkeypatch, sec
     assert hashes(lost) == bench.claimed_hashes()
 
 
-def test_a_clock_that_was_set_back_holds_up_no_walk(bench, whole, monkeypatch):
+def test_clock_set_back_delays_no_walk(bench, whole, monkeypatch):
     thorough_, own = whole
     now = time.time
     with monkeypatch.context() as ahead:

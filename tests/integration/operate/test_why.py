@@ -252,7 +252,7 @@ def test_each_failure_of_a_delivery_or_an_item_has_advice():
     assert {failure.label for failure in Failure} - silent - others <= ADVICE.keys()
 
 
-def test_a_dead_letter_that_was_sent_again_is_told_by_its_last_outcome():
+def test_retried_dead_letter_is_judged_by_its_last_outcome():
     def event(kind, minute, failure=None):
         time = datetime(2026, 11, 24, 10, minute, tzinfo=UTC)
         nothing = dict.fromkeys(("app", "platform", "reason", "attempt", "key_pseudonym"))

@@ -241,7 +241,7 @@ def test_a_floor_counts_by_number_whatever_the_cost(redis):
     ]
 
 
-def test_what_is_given_back_counts_no_more(redis):
+def test_counts_can_be_given_back(redis):
     limiter, counted = Limiter(redis), []
     first = limit("user", most=1)
     assert limiter.ask([first, limit("user", most=1, cost=5, after=first)], counted)[0]

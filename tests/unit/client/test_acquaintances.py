@@ -104,7 +104,7 @@ def test_old_advertisement_revives_no_wrong_token():
     assert tokens(learn(info(version=2, token=NEW_TOKEN), friend=friend)) == [NEW_TOKEN]
 
 
-def test_a_device_with_a_wrong_token_is_asked_for_beside_others():
+def test_wrong_token_is_asked_for_beside_other_devices():
     friend = learn(info(installation=DESKTOP), friend=learn(info()))
     wrong = friend.without_token(PHONE, SERVER.public_key, TOKEN, is_wrong=True).with_asked_at(0)
     assert not wrong.is_to_be_asked(ABSENT_SECONDS - 1)

@@ -133,7 +133,7 @@ def test_a_failure_leads_to_the_next_server_at_once():
     assert third.server == SERVERS[0]
 
 
-def test_an_answer_that_comes_before_the_node_has_taken_the_request_counts():
+def test_answer_before_the_publish_ends_counts():
     work = sending(target(*SERVERS[:2]))
     [first] = work.due(0)
     answer(work, first, report(Answer.INTERNAL_ERROR), now=1)

@@ -21,7 +21,7 @@ print("stopped", flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_that_another_thread_gets_ends_the_process(number):
+def test_signal_to_another_thread_ends_the_process(number):
     with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "started\n"
         process.send_signal(number)

@@ -310,7 +310,7 @@ def test_a_redirect_is_not_followed(server, location):
 
 
 @pytest.mark.parametrize("url", ["http://a..b:8645", "http://127.0.0.1:99999"])
-def test_an_address_that_is_none_is_unreachable(url):
+def test_invalid_address_is_unreachable(url):
     async def ask():
         async with AsyncRest(url) as rest:
             await rest.send("GET", "/health")

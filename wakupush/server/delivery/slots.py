@@ -64,7 +64,7 @@ class Slots:
             try:
                 return work()
             finally:
-                self._begun[app_platform].pop(get_ident(), None)
+                self.end(app_platform)
                 self.release(app_platform, 1, scheduled=scheduled)
 
         return threads.submit(self._threads, run)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 import structlog
+from psycopg.sql import SQL
 
 from wakupush.model.entries import SealedAnswer
 from wakupush.model.failures import Failure
@@ -154,7 +155,7 @@ def _publish(batches: Sequence[_Batch]) -> None:
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     """Return which deliveries failed for good. What a receiver does not want, senders never learn of."""
     with engine.pool.connection(timeout=LOOK_SECONDS) as connection:
-        connection.execute("SET LOCAL statement_timeout = '1s'")
+        connection.execute(SQL("SET LOCAL statement_timeout = {}").format(int(1000 * LOOK_SECONDS)))
         failed = requests.failed(connection, delivery_keys)
     return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 

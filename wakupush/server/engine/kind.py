@@ -38,7 +38,7 @@ class Context:
     profiles: Profiles
     #: Seconds since the epoch.
     now: float
-    #: Bytes that a task may load.
+    #: Bytes that `look_up` may load.
     room: int
     #: Whether the pool `rest` handles what is not `express`.
     divides: bool = False
@@ -73,8 +73,8 @@ class Stored:
 class Kind(Generic[Measured, Facts]):
     """A kind of message. Its functions stand here in the order in which they are called.
 
-    `read`, `express`, `charge`, `exceeds`, `beyond`, `decide`, `correct` and `owner` are pure. All messages that a
-    function gets were read by `read`.
+    `read`, `express`, `charge`, `exceeds`, `decide`, `correct` and `owner` are pure. All messages that a function gets
+    were read by `read`.
     """
 
     queue: Queue
@@ -100,11 +100,12 @@ class Kind(Generic[Measured, Facts]):
     #: Returns those among these (hashes of 32 bytes) whose users or devices are above a limit: they are not handled at
     #: once after all.
     exceeds: Callable[[Sequence[Message], Measured, Verdicts], AbstractSet[bytes]] | None = None
-    #: Returns those among these (hashes of 32 bytes) that a later task handles and counts, because this one would load
-    #: too much; the first one is never among these.
-    beyond: Callable[[Sequence[Message], Measured, Verdicts, Context], AbstractSet[bytes]] | None = None
-    #: Returns all that `decide` needs; None if that is nothing but what was measured.
-    look_up: Callable[[Connection, Sequence[Message], Measured, Verdicts, Context], Facts] | None = None
+    #: Returns all that `decide` needs, and the messages (hashes of 32 bytes) that are too much in this task: a later
+    #: one handles and counts them. The first one is never among these. None if `decide` needs nothing but what was
+    #: measured.
+    look_up: (
+        Callable[[Connection, Sequence[Message], Measured, Verdicts, Context], tuple[Facts, AbstractSet[bytes]]] | None
+    ) = None
     #: Returns the outcomes of messages, in their order.
     decide: Callable[[Sequence[Message], Facts, Verdicts, Context], list[Outcome]]
     #: Writes the rows that only this kind has.

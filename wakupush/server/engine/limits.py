@@ -41,10 +41,10 @@ class TaskLimits:
         self._ask(new)
         return Verdicts(frozenset(limit_id for limit_id, is_through in self._verdicts.items() if not is_through))
 
-    def give_back(self, messages: AbstractSet[bytes] | None = None) -> None:
-        """Count nothing of these messages (hashes of 32 bytes), or of the whole task: they come again."""
-        back = [one for one in self._counted if messages is None or one[0] in messages]
-        self._counted = [one for one in self._counted if messages is not None and one[0] not in messages]
+    def give_back(self, messages: AbstractSet[bytes]) -> None:
+        """Count nothing of these messages (hashes of 32 bytes): they come again."""
+        back = [one for one in self._counted if one[0] in messages]
+        self._counted = [one for one in self._counted if one[0] not in messages]
         for start in range(0, len(back), ASKED_AT_ONCE):
             self._limiter.give_back(back[start : start + ASKED_AT_ONCE])
 

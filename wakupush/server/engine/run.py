@@ -80,7 +80,7 @@ def run(engine: Engine, queue: Queue, entries: Sequence[Entry], *, alone: bool =
                 counted_entry = entries[0] if alone else None
                 committed = store(connection, engine, kind, context, outcomes, answers=answers, alone=counted_entry)
     except Exception:
-        limits.give_back()
+        limits.give_back({entry.hash for entry in new})
         raise
     try:
         follow_up(engine, kind, context, outcomes, committed)
@@ -151,15 +151,13 @@ def decide(
             messages, above_limits = _leave_out(kind.queue, messages, above)
             rest += above_limits
             readable = [message for message in readable if message.entry.hash not in above]
-        if kind.beyond is not None:
-            later = kind.beyond(readable, measured, verdicts, context)
-            messages, later_messages = _leave_out(kind.queue, messages, later)
-            passed_on += later_messages
-            limits.give_back(later)
-            readable = [message for message in readable if message.entry.hash not in later]
         facts = measured
         if kind.look_up is not None:
-            facts = kind.look_up(connection, readable, measured, verdicts, context)
+            facts, cut = kind.look_up(connection, readable, measured, verdicts, context)
+            messages, later_messages = _leave_out(kind.queue, messages, cut)
+            passed_on += later_messages
+            limits.give_back(cut)
+            readable = [message for message in readable if message.entry.hash not in cut]
         kind_outcomes = kind.decide(readable, facts, verdicts, context)
         if len(readable) == len(messages):
             return Decisions(kind_outcomes, passed_on, rest)

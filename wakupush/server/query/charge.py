@@ -87,24 +87,6 @@ def is_allowed(entry: Entry, query: OpenedQuery, verdicts: Verdicts) -> bool:
     )
 
 
-def beyond(messages: Sequence[Message], sizes: AnswerSizes, verdicts: Verdicts, context: Context) -> set[bytes]:
-    """Return the queries whose answers are too much for this task, among those that the limits let through."""
-    later: set[bytes] = set()
-    total = 0
-    for message in messages:
-        query = message.content
-        if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
-            continue
-        if not is_allowed(message.entry, query, verdicts):
-            continue
-        size = answer_size(query, sizes)
-        if total and total + size > context.room:
-            later.add(message.entry.hash)
-        else:
-            total += size
-    return later
-
-
 def answer_size(query: OpenedQuery, sizes: AnswerSizes) -> int:
     """Return the bytes that the answer to a query tells of all its users."""
     return sum(sizes.bytes_by_user.get(key_hash, 0) for key_hash in query.key_hashes)

@@ -5,7 +5,7 @@ from typing import Final
 from wakupush.model.queues import QUERY
 from wakupush.protocol.application import Type
 from wakupush.server.engine.kind import Kind
-from wakupush.server.query.charge import beyond, charge, exceeds, express
+from wakupush.server.query.charge import charge, exceeds, express
 from wakupush.server.query.decide import decide
 from wakupush.server.query.lookup import keys, look_up, measure
 from wakupush.server.query.read import read
@@ -21,7 +21,6 @@ QUERIES: Final = Kind(
     express=express,
     charge=charge,
     exceeds=exceeds,
-    beyond=beyond,
     look_up=look_up,
     decide=decide,
     store=store,

@@ -11,7 +11,7 @@ from wakupush.model.registrations import AnswerSizes, QueriedDevice
 from wakupush.postgres import query_topics, registrations
 from wakupush.server.engine.kind import Context
 from wakupush.server.engine.message import Message
-from wakupush.server.query.charge import is_allowed, is_too_large
+from wakupush.server.query.charge import answer_size, is_allowed, is_too_large
 from wakupush.server.query.read import OpenedQuery
 
 #: Keys of a topic with which a message is tried at most. Anybody can make keys up whose topic is a user's.
@@ -53,16 +53,22 @@ def look_up(
     sizes: AnswerSizes,
     verdicts: Verdicts,
     context: Context,
-) -> QueriedUsers:
-    """Load the devices of the users that are answered with."""
-    users = {
-        key_hash
-        for message in messages
-        if isinstance(query := message.content, OpenedQuery)
-        and not is_too_large(query, sizes)
-        and is_allowed(message.entry, query, verdicts)
-        for key_hash in query.key_hashes
-        if key_hash in sizes.bytes_by_user
-    }
+) -> tuple[QueriedUsers, set[bytes]]:
+    """Load the devices of the users that are answered with, and return the queries for which there is no room."""
+    cut: set[bytes] = set()
+    users: set[bytes] = set()
+    answer_bytes = 0
+    for message in messages:
+        query = message.content
+        if not isinstance(query, OpenedQuery) or is_too_large(query, sizes):
+            continue
+        if not is_allowed(message.entry, query, verdicts):
+            continue
+        size = answer_size(query, sizes)
+        if answer_bytes and answer_bytes + size > context.room:
+            cut.add(message.entry.hash)
+        else:
+            answer_bytes += size
+            users.update(key_hash for key_hash in query.key_hashes if key_hash in sizes.bytes_by_user)
     devices = registrations.devices(connection, users, context.identity.at_rest) if users else {}
-    return QueriedUsers(sizes, devices)
+    return QueriedUsers(sizes, devices), cut

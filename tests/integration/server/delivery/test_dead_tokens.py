@@ -189,7 +189,7 @@ def test_the_alarm_is_an_error_in_the_log(server, monkeypatch):
     assert lines == [("token_marking_stopped", {"app": "", "platform": "android"})]
 
 
-def test_the_alarm_of_an_app_that_is_gone_ends(server):
+def test_alarm_ends_with_its_app(server):
     gauge = metrics.TOKEN_MARKING_STOPPED
     gauge.labels("gone", "ios").set(1)
     deliveries.watch_marking(server.context)

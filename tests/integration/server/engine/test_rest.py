@@ -176,7 +176,7 @@ def test_the_whole_of_segments_waits_too(divided, client):
     assert divided.rows("SELECT count(*) FROM message_segments") == [(0,)]
 
 
-def test_large_segments_are_not_joined_for_each_copy_of_the_last(divided, client, monkeypatch):
+def test_large_segments_are_joined_in_rest(divided, client, monkeypatch):
     """A stranger made a pool join 8 MB for each envelope around the last part, until `rest` got to the first."""
     monkeypatch.setattr("wakupush.server.engine.segments.EXPRESS_BYTES", 250)
     sent = messages.register(client, divided.key, messages.registration(client, divided.key))

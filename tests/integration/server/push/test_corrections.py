@@ -141,7 +141,7 @@ def test_what_another_worker_learned_is_answered(server, client, in_two_workers,
     assert server.rows("SELECT succeeded FROM admitted_requests") == [("1" if outcome == "success" else "0",)]
 
 
-def test_what_others_learned_of_an_own_delivery_is_answered(server, client, monkeypatch):
+def test_own_delivery_that_failed_elsewhere_is_answered(server, client, monkeypatch):
     """Another process posts what found no slot here, or what failed for the time being."""
     sent = request(client, server, server.register(client))
     fail_elsewhere(server, monkeypatch, Failure.TOKEN_UNREGISTERED)

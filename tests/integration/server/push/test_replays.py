@@ -133,7 +133,7 @@ def test_a_late_copy_does_not_end_an_admitted_request(server, client):
     assert remembered(server) == [(weeks_ago(1), "1", False)]
 
 
-def test_a_late_copy_in_the_same_moment_does_not_end_a_request(server, client, monkeypatch):
+def test_late_copy_beside_a_request_does_not_end_it(server, client, monkeypatch):
     content = server.register(client, installation_id=PHONE)
     sent = request(client, server, content)
     copy = WakuMessage(payload=sent.payload, content_topic=sent.content_topic, timestamp=sent.timestamp + 1)

@@ -109,11 +109,6 @@ def test_answers_to_queries_are_limited(open_server, client, monkeypatch):
     assert server.events("refused") == [("query_limit", None)] * 2
 
 
-def counted_answers(server):
-    redis = server.context.redis
-    return sum(int(redis.hget(key, "number")) for key in redis.keys("wakupush:limit:answers:*"))
-
-
 def test_queries_beyond_the_answers_of_a_task_wait(open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.engine.run.TASK_BYTES", 20_000)
     server = open_server()
@@ -122,10 +117,10 @@ def test_queries_beyond_the_answers_of_a_task_wait(open_server, client, monkeypa
     sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
     server.handle(QUERY, sent[0])
     assert len(server.answers(client)) == 1
-    asked = counted_answers(server)
+    count_before = server.counted("answers")
     with capture_logs() as logs:
         server.handle(QUERY, *sent[1:])
-    assert counted_answers(server) == asked + 1, "what waits is counted when it is answered"
+    assert server.counted("answers") == count_before + 1, "what waits is counted when it is answered"
     assert [(log["messages"], log["later"]) for log in logs if log["event"] == "task_cut"] == [(2, 1)]
     assert len(server.answers(client)) == 1
     assert waiting(server, QUERY) == [([sent[2].payload], {})]  # not alone: it is not to blame

@@ -24,7 +24,7 @@ def test_apps_that_post_share_all_slots(shares):
     slots.close()
 
 
-def test_storing_an_outcome_is_no_post_that_hangs():
+def test_storing_an_outcome_is_not_a_hung_post():
     slots, ios = Slots([AppPlatform("", Platform.IOS)], 1), AppPlatform("", Platform.IOS)
     slots.begin(ios)
     assert slots.hang(ios, 0.0)
