@@ -84,7 +84,8 @@ def gorush(tmp_path_factory):
 def test_register_query_and_push_over_real_parts(start_stack, servers_node, clients_node, gorush):
     stack = start_stack(
         external=External(waku_url=servers_node, gorush_url=gorush),
-        settings={"WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "3", "WAKUPUSH_DELIVERY__FIRST_WAIT": "0.2"},
+        # So long that the answer leaves between two attempts.
+        settings={"WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "3", "WAKUPUSH_DELIVERY__FIRST_WAIT": "20"},
     )
     client, server = PrivateKey.generate(), stack.key.public_key
     key_hash = client.public_key.key_hash
