@@ -171,7 +171,7 @@ def check_true(case: Case) -> Iterator[Violation]:
     """An error means that the device was not reached; success that it was, or that the delivery is kept.
 
     A success that leaves after the delivery ended otherwise is false, whatever a later envelope is told. But beat
-    cannot look again: it publishes what a worker committed that died or could not reach Postgres.
+    cannot look again: it publishes what a worker committed that died, could not reach Postgres, or found no node.
     """
     for envelopes, position, item in case.notifications():
         if envelopes[0].id in case.lost:
@@ -195,7 +195,7 @@ def check_true(case: Case) -> Iterator[Violation]:
             if report == SUCCESS and possible and possible <= UNREACHED:
                 ended = max(event.at for event in history if event.at <= at)
                 parts = {fault.part for fault in case.faults(history[0].at, at)}
-                if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres"}:
+                if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres", "node"}:
                     continue
                 detail = f"the success left {at - ended:.1f} s after the delivery was {' or '.join(sorted(possible))}"
                 yield Violation(Kind.FALSE_SUCCESS, item.delivery_key[:16], detail)

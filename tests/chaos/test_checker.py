@@ -534,6 +534,7 @@ def test_a_wait_is_measured_by_the_longest_fault() -> None:
 def test_what_beat_publishes_may_be_out_of_date() -> None:
     overdue = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=134.0)))
     assert judge(replace(overdue, faults=(KILLED,))) == []
+    assert judge(replace(overdue, faults=(replace(KILLED, part="node"),))) == []
     assert kinds(overdue) == [Kind.FALSE_SUCCESS]
 
 

@@ -93,9 +93,11 @@ def read_without_peers(redis: Redis, names: Collection[str]) -> set[tuple[str, s
 class ExcludedNodes:
     """The nodes on which nothing is published, as ingest, which hears them, wrote them into Redis.
 
-    All is read within the last `EXCLUDED_SECONDS`. While Redis fails, no node is excluded.
+    All is read within the last `EXCLUDED_SECONDS`. While Redis fails, what it said last holds for `HOLDS_SECONDS`;
+    then no node is excluded.
 
     Args:
+        redis: with a time-out that an answer can wait for: it was looked at before, and may not be true long after.
         nodes: the names of all, at least one.
     """
 
@@ -105,6 +107,8 @@ class ExcludedNodes:
         self._places: Collection[tuple[str, str]] = ()
         self._without_peers: Collection[tuple[str, str]] = ()
         self._expires = 0.0
+        #: When all was read, in monotonic seconds.
+        self._read_at = 0.0
 
     def names(self, shard: str) -> Collection[str]:
         """Return the names of the nodes that are at fault on a shard, or have no relay peer there."""
@@ -123,6 +127,8 @@ class ExcludedNodes:
         try:
             self._places = read(self._redis)
             self._without_peers = read_without_peers(self._redis, self._nodes)
+            self._read_at = time.monotonic()
         except RedisError as error:
-            self._places = self._without_peers = ()
+            if time.monotonic() - self._read_at > HOLDS_SECONDS:
+                self._places = self._without_peers = ()
             log.info("left_out_not_read", error=type(error).__name__)

@@ -74,6 +74,8 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
     # Without a name: devices whose app is not in the settings any more.
     app_platforms = {AppPlatform(app, platform) for app in (*settings.app_names, "") for platform in Platform}
     timeout = min(LIMITER_SECONDS, settings.redis.timeout)
+    # For what a task or an answer that is due can do without.
+    impatient = open_redis(settings.redis.model_copy(update={"timeout": timeout}))
     return Worker(
         settings=settings,
         profiles=load_profiles(settings),
@@ -83,8 +85,8 @@ def open_worker(settings: Settings, node: str | None = None, main: int | None = 
         redis=redis,
         app=app,
         rest=RestQueue(redis, app),
-        limiter=Limiter(open_redis(settings.redis.model_copy(update={"timeout": timeout}))),
-        outbox=Outbox(pool, open_publisher(settings, redis)),
+        limiter=Limiter(impatient),
+        outbox=Outbox(pool, open_publisher(settings, impatient)),
         gorush={app: open_gorush(settings.gorush_of(app)) for app in settings.app_names},
         posts=Posts(Slots(app_platforms, settings.gorush.concurrency), breaker, Caution()),
         task_events=TaskEvents(app, node, settings.delivery.max_attempts),

@@ -45,7 +45,8 @@ def publish_overdue(beat: Beat) -> int:
         metrics.ANSWERS_EXPIRED.inc(expired)
         log.warning("answers_expired", answers=expired)
     beginning = time.monotonic()
-    published = beat.outbox.publish([(answer_id, answer) for answer_id, answer, _ in overdue])
+    published, unpublished = beat.outbox.publish([(answer_id, answer) for answer_id, answer, _ in overdue])
+    beat.outbox.postpone(unpublished)
     took = time.monotonic() - beginning
     ages = {answer: age for _, answer, age in overdue}
     metrics.observe(metrics.ANSWER_SECONDS, [""], [ages[answer] + took for answer in published])

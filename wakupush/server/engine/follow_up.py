@@ -25,6 +25,7 @@ from wakupush.server.delivery.posting import Failed, Posting
 from wakupush.server.engine.answer_times import SLOT_SECONDS, answer_age, answer_slot
 from wakupush.server.engine.engine import Engine
 from wakupush.server.engine.kind import Context, Kind
+from wakupush.server.engine.outbox import RETRY_SECONDS
 from wakupush.server.engine.outcome import Outcome
 from wakupush.server.engine.seal import seal
 from wakupush.server.engine.store import Answers, Committed, Correction, correct
@@ -38,6 +39,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Seconds for which answers wait for a connection to Postgres, to look again at what they report. The look may take as
 #: long.
 LOOK_SECONDS: Final = 1.0
+#: Seconds after the commit for which answers that no node takes are looked at and published again by the worker. The
+#: last try has ended when beat takes them, which cannot look.
+TRY_SECONDS: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +60,9 @@ class _Batch:
     kind: Kind[Any, Any]
     context: Context
     answers: Sequence[_Answer]
-    #: When they leave, in monotonic seconds.
+    #: In monotonic seconds.
+    committed: float
+    #: When they leave, in monotonic seconds; at once, without another look, if it is 0.
     leaves: float
     #: The deliveries that they report as pushed. Other processes may post them, too: beat claims what found no slot, or
     #: failed for the time being.
@@ -81,7 +87,7 @@ def follow_up(
     answers = [_Answer(*pair) for pair in zip(outcomes, committed.answers, strict=True) if pair[1]]
     reported_keys = frozenset[bytes]().union(*(answer.outcome.delivery_keys for answer in answers))
     leaves = _leaves(engine, context, answers) if kind.correct is not None and answers else 0.0
-    batch = _Batch(engine, kind, context, answers, leaves, reported_keys)
+    batch = _Batch(engine, kind, context, answers, time.monotonic(), leaves, reported_keys)
     answer_bytes = sum(len(answer.payload) for parts in committed.answers for _, answer in parts)
     size = sum(len(posting.delivery.message) for posting in committed.postings)
     if leaves:
@@ -124,20 +130,25 @@ def _post(batch: _Batch, postings: Sequence[Posting]) -> None:
     wait(batch.posts, max(0.0, batch.leaves - time.monotonic()))
 
 
-def _publish(batches: Sequence[_Batch]) -> None:
+def _publish(batches: Sequence[_Batch], *, must_look: bool = False) -> None:
     """Publish answers when they leave. Those that are not true any more are replaced, by a commit, and leave last.
 
     If that fails, beat publishes what is in the outbox.
 
     Args:
         batches: at least one.
+        must_look: whether nothing leaves if Postgres does not say whether it still is true.
     """
     engine = batches[0].engine
     failed = wait_for((post for batch in batches for post in batch.posts), 0.0)
     if batches[0].leaves:
         # Also if nothing is to be looked up: else a slow Postgres would show which requests were filtered.
         reported_keys = frozenset[bytes]().union(*(batch.reported_keys for batch in batches))
-        failed |= _without_fail(_failed, engine, reported_keys) or {}
+        stored = _without_fail(_failed, engine, reported_keys)
+        if stored is None and must_look:
+            _try_again(engine, [(batch, answer) for batch in batches for answer in batch.answers])
+            return
+        failed |= stored or {}
     true: list[tuple[_Batch, _Answer]] = []
     corrected: dict[_Batch, list[tuple[_Answer, Outcome]]] = {}
     for batch in batches:
@@ -147,9 +158,10 @@ def _publish(batches: Sequence[_Batch]) -> None:
             else:
                 corrected.setdefault(batch, []).append((answer, outcome))
     engine.answers.wait_until(max(batch.leaves for batch in batches))
-    _hand_over(engine, true)
+    unpublished = _hand_over(engine, true)
     for batch, changes in corrected.items():
-        _hand_over(engine, [(batch, answer) for answer in _without_fail(_correct, batch, changes) or []])
+        unpublished += _hand_over(engine, [(batch, answer) for answer in _without_fail(_correct, batch, changes) or []])
+    _try_again(engine, unpublished)
 
 
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
@@ -175,14 +187,42 @@ def _correct(batch: _Batch, changes: Sequence[tuple[_Answer, Outcome]]) -> list[
     return [_Answer(*pair) for pair in corrected]
 
 
-def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> None:
-    """Publish answers, and have those once more that their kind repeats, if they are of one part."""
-    published = _without_fail(engine.outbox.publish, [part for _, answer in answers for part in answer.parts])
+def _try_again(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> None:
+    """Have answers published again that no node took, for `TRY_SECONDS` by this process if they can become untrue."""
+    now = time.monotonic()
+    by_batch: dict[_Batch, list[_Answer]] = {}
+    for batch, answer in answers:
+        by_batch.setdefault(batch, []).append(answer)
+    for batch, unpublished in by_batch.items():
+        leaves = now + max(RETRY_SECONDS, (now - batch.committed) / 4)
+        if not batch.leaves:
+            _without_fail(engine.outbox.postpone, [answer_id for answer in unpublished for answer_id, _ in answer.parts])
+        elif leaves < batch.committed + TRY_SECONDS:
+            size = sum(len(part.payload) for answer in unpublished for _, part in answer.parts)
+            again = replace(batch, answers=unpublished, leaves=leaves)
+            engine.answers.do(leaves - SLOT_SECONDS, size, _PUBLISH_AGAIN, again)
+
+
+#: What was true when it left first may not be so by now. One object, so that all that is due is published together.
+_PUBLISH_AGAIN: Final = partial(_publish, must_look=True)
+
+
+def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> list[tuple[_Batch, _Answer]]:
+    """Publish answers, and have those once more that their kind repeats, if they are of one part.
+
+    Returns:
+        Those of which no node took some part.
+    """
+    result = _without_fail(engine.outbox.publish, [part for _, answer in answers for part in answer.parts])
+    if result is None:
+        return []
+    published, ids = result
+    unpublished = [pair for pair in answers if any(answer_id in ids for answer_id, _ in pair[1].parts)]
     if not published:
-        return
+        return unpublished
     _time(engine, answers, set(published))
     if not (again_after := engine.settings.worker.repeat_answers_after):
-        return
+        return unpublished
     once = {
         part
         for batch, answer in answers
@@ -193,6 +233,7 @@ def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> Non
     for answer in published:
         if answer not in once:
             engine.repeats.do(due, len(answer.payload), engine.outbox.hand_over, answer)
+    return unpublished
 
 
 def _time(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]], published: AbstractSet[SealedAnswer]) -> None:

@@ -1,7 +1,7 @@
 """Publishing answers: from the outbox to the nodes; what a node took is deleted."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,28 +49,34 @@ class Outbox:
     #: Seconds since the epoch.
     now: Callable[[], float] = time.time
 
-    def publish(self, outbox: Sequence[tuple[int, SealedAnswer]]) -> list[SealedAnswer]:
-        """Publish committed answers, and return those that a node took; what none took stays for beat.
+    def publish(self, outbox: Sequence[tuple[int, SealedAnswer]]) -> tuple[list[SealedAnswer], list[int]]:
+        """Publish committed answers.
 
         Args:
             outbox: answers with their ids.
+
+        Returns:
+            Those that a node took, and the ids of those that none took: they stay in the outbox.
         """
         if not outbox:
-            return []
+            return [], []
         errors = self.hand_over([answer for _, answer in outbox])
-        unpublished = {
+        unpublished = [
             answer_id
             for (answer_id, _), error in zip(outbox, errors, strict=True)
             if isinstance(error, NodeUnreachable)
-        }
-        published = [answer_id for answer_id, _ in outbox if answer_id not in unpublished]
+        ]
         if unpublished:
             log.warning("answers_not_published", answers=len(unpublished))
         with self.pool.connection() as connection:
-            answers.remove(connection, published)
-            if unpublished:
-                answers.postpone(connection, unpublished, RETRY_SECONDS)
-        return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None]
+            answers.remove(connection, {answer_id for answer_id, _ in outbox}.difference(unpublished))
+        return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None], unpublished
+
+    def postpone(self, ids: Collection[int]) -> None:
+        """Leave answers to beat, which publishes them in `RETRY_SECONDS`, or in a quarter of their age if that is more."""
+        if ids:
+            with self.pool.connection() as connection:
+                answers.postpone(connection, ids, RETRY_SECONDS)
 
     def hand_over(self, sealed_answers: Sequence[SealedAnswer]) -> list[NodeError | None]:
         """Give answers to the nodes, and return for each what went wrong; None if a node took it."""

@@ -16,6 +16,7 @@ from wakupush.pb.push_notification_pb2 import (
 from wakupush.protocol import application, payload, segments
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import left_out
+from wakupush.runtime.connections.redis import open_redis
 from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.engine.outbox import Outbox
 
@@ -86,6 +87,21 @@ def test_an_answer_outlives_a_node_without_peers(server, client):
 
     wait_until(is_published, timeout=60, interval=0.5, what="the answer is published")
     assert set(server.outcomes(client)) == {"success"}
+
+
+def test_a_node_stays_left_out_while_redis_hangs(server, monkeypatch):
+    redis = server.context.redis
+    left_out.write_without_peers(redis, "node", [SHARD])
+    impatient = open_redis(server.context.settings.redis.model_copy(update={"timeout": 0.1}))
+    excluded = left_out.ExcludedNodes(impatient, ["node"])
+    monkeypatch.setattr(left_out, "EXCLUDED_SECONDS", 0.0)
+    assert excluded.without_peers(SHARD) == {"node"}
+    redis.client_pause(500)
+    with capture_logs() as logs:
+        assert excluded.without_peers(SHARD) == {"node"}
+        monkeypatch.setattr(left_out, "HOLDS_SECONDS", 0)
+        assert excluded.without_peers(SHARD) == set()
+    assert [line["event"] for line in logs] == ["left_out_not_read"] * 2
 
 
 def test_what_no_node_took_is_left_to_the_schedule(open_server, client, node):

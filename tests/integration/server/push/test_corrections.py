@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 
+import httpx2
 import psycopg
 import pytest
 from structlog.testing import capture_logs
@@ -18,6 +19,8 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.answers import publish_overdue
 from wakupush.server.delivery.attempt import wait_for
 from wakupush.server.engine import follow_up
+from wakupush.waku.errors import NodeUnreachable
+from wakupush.waku.publisher import Publisher
 
 
 def fail_elsewhere(server, monkeypatch, failure):
@@ -26,13 +29,17 @@ def fail_elsewhere(server, monkeypatch, failure):
 
     def learn(*args):
         do(*args)
-        server.rows(
-            "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
-            " lease_until = NULL RETURNING 1",
-            failure.label,
-        )
+        set_failed(server, failure)
 
     monkeypatch.setattr(server.context.answers, "do", learn)
+
+
+def set_failed(server, failure):
+    server.rows(
+        "UPDATE deliveries SET state = 'failed', failure = %s, finished_at = now(), lease = NULL,"
+        " lease_until = NULL RETURNING 1",
+        failure.label,
+    )
 
 
 def spoil_corrections(server, spoiled):
@@ -147,6 +154,49 @@ def test_own_delivery_that_failed_elsewhere_is_answered(server, client, monkeypa
     fail_elsewhere(server, monkeypatch, Failure.TOKEN_UNREGISTERED)
     server.handle(DISPATCH, sent)
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
+
+
+@pytest.fixture
+def without_node(server, client, node):
+    """A request whose delivery failed after no node took its answer; the node is well again."""
+    sent = request(client, server, server.register(client))
+    fault = {"kind": "status", "status": 503, "method": "POST"}
+    httpx2.post(f"{node}/dev/faults", json=fault).raise_for_status()
+    server.handle(DISPATCH, sent)
+    httpx2.delete(f"{node}/dev/faults").raise_for_status()
+    set_failed(server, Failure.TOKEN_UNREGISTERED)
+    assert server.outcomes(client) == []
+
+
+def test_an_answer_that_no_node_took_is_looked_at_again(server, client, without_node):
+    [due] = server.context.answers.end()
+    assert due == pytest.approx(0.5, abs=0.5)
+    assert server.outcomes(client) == [["NOT_REGISTERED"]]
+    assert server.rows("SELECT FROM answers") == []
+
+
+def test_nothing_leaves_again_without_a_look(server, client, without_node, monkeypatch):
+    def fail(*_):
+        raise psycopg.OperationalError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requests, "failed", fail)
+        server.context.answers.end()
+    assert server.outcomes(client) == []
+    server.context.answers.end()
+    assert server.outcomes(client) == [["NOT_REGISTERED"]]
+
+
+def test_answers_are_left_to_beat_after_a_while(server, client, without_node, monkeypatch):
+    """It leaves them to the worker until then."""
+    assert publish_overdue(server.context) == 0
+    monkeypatch.setattr(follow_up, "TRY_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", lambda _, messages: [NodeUnreachable("")] * len(messages))
+        server.context.answers.end()
+    assert server.context.answers.end() == []
+    assert overdue(server) == 1
+    assert server.outcomes(client) == [["NOT_REGISTERED"]], "as it was corrected"
 
 
 def overdue(server):
