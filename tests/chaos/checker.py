@@ -197,7 +197,11 @@ def check_true(case: Case) -> Iterator[Violation]:
                 parts = {fault.part for fault in case.faults(history[0].at, at)}
                 if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres", "node"}:
                     continue
+                story = [(when, f"told {what}") for when, what in reports]
+                story += [(event.at, f"{event.kind} {event.failure or ''} by {event.pid}") for event in history]
+                told = "; ".join(f"{when - at:+.1f} {what}" for when, what in sorted(story))
                 detail = f"the success left {at - ended:.1f} s after the delivery was {' or '.join(sorted(possible))}"
+                detail += f": {told}; faults: {', '.join(sorted(parts))}"
                 yield Violation(Kind.FALSE_SUCCESS, item.delivery_key[:16], detail)
 
 

@@ -194,11 +194,12 @@ def _try_again(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> Non
     for batch, answer in answers:
         by_batch.setdefault(batch, []).append(answer)
     for batch, unpublished in by_batch.items():
+        parts = [part for answer in unpublished for part in answer.parts]
         leaves = now + max(RETRY_SECONDS, (now - batch.committed) / 4)
         if not batch.leaves:
-            _without_fail(engine.outbox.postpone, [answer_id for answer in unpublished for answer_id, _ in answer.parts])
+            _without_fail(engine.outbox.postpone, [answer_id for answer_id, _ in parts])
         elif leaves < batch.committed + TRY_SECONDS:
-            size = sum(len(part.payload) for answer in unpublished for _, part in answer.parts)
+            size = sum(len(part.payload) for _, part in parts)
             again = replace(batch, answers=unpublished, leaves=leaves)
             engine.answers.do(leaves - SLOT_SECONDS, size, _PUBLISH_AGAIN, again)
 
@@ -232,7 +233,7 @@ def _hand_over(engine: Engine, answers: Sequence[tuple[_Batch, _Answer]]) -> lis
     due = time.monotonic() + again_after  # a light client may have subscribed by then
     for answer in published:
         if answer not in once:
-            engine.repeats.do(due, len(answer.payload), engine.outbox.hand_over, answer)
+            engine.repeats.do(due, len(answer.payload), engine.outbox.repeat, (due, answer))
     return unpublished
 
 

@@ -22,6 +22,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Seconds until an answer that the node did not take is published again.
 RETRY_SECONDS: Final = 1.0
+#: Seconds after which an answer does not leave once more: it may not be true any more, and its client has asked again.
+LATE_SECONDS: Final = 1.0
 #: Answers that a process publishes at the same time at most.
 PUBLISH_CONNECTIONS: Final = 16
 
@@ -73,10 +75,20 @@ class Outbox:
         return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None], unpublished
 
     def postpone(self, ids: Collection[int]) -> None:
-        """Leave answers to beat, which publishes them in `RETRY_SECONDS`, or in a quarter of their age if that is more."""
+        """Leave answers to beat, which takes them in `RETRY_SECONDS`, or in a quarter of their age if that is more."""
         if ids:
             with self.pool.connection() as connection:
                 answers.postpone(connection, ids, RETRY_SECONDS)
+
+    def repeat(self, due_answers: Sequence[tuple[float, SealedAnswer]]) -> None:
+        """Publish answers once more, but for those that are late.
+
+        Args:
+            due_answers: each with the time when it is due, in monotonic seconds.
+        """
+        now = time.monotonic()
+        if in_time := [answer for due, answer in due_answers if now < due + LATE_SECONDS]:
+            self.hand_over(in_time)
 
     def hand_over(self, sealed_answers: Sequence[SealedAnswer]) -> list[NodeError | None]:
         """Give answers to the nodes, and return for each what went wrong; None if a node took it."""

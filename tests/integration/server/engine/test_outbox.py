@@ -1,5 +1,7 @@
 """Answers on their way out: published once the node has taken them, by whom they were made or by the schedule."""
 
+import time
+
 import httpx2
 import pytest
 from structlog.testing import capture_logs
@@ -70,6 +72,15 @@ def test_answers_to_ephemeral_keys_are_published_twice_if_set(open_server, clien
     assert (again.payload, again.content_topic) == (first.payload, first.content_topic)
     assert again.timestamp > first.timestamp  # or gossip would drop it
     assert server.rows("SELECT count(*) FROM answers") == [(0,)]
+
+
+def test_late_repeats_are_left_out(server):
+    topic, now = "/waku/1/0x00000001/rfc26", time.monotonic()
+    answers = [
+        SealedAnswer(pubsub_topic=SHARD, content_topic=topic, payload=name, trace_id="t") for name in (b"late", b"due")
+    ]
+    server.context.outbox.repeat([(now - 2, answers[0]), (now, answers[1])])
+    assert [seen.message.payload for seen in server.observer.messages()] == [b"due"]
 
 
 def test_an_answer_outlives_a_node_without_peers(server, client):

@@ -168,14 +168,16 @@ def without_node(server, client, node):
     assert server.outcomes(client) == []
 
 
-def test_an_answer_that_no_node_took_is_looked_at_again(server, client, without_node):
+@pytest.mark.usefixtures("without_node")
+def test_an_answer_that_no_node_took_is_looked_at_again(server, client):
     [due] = server.context.answers.end()
     assert due == pytest.approx(0.5, abs=0.5)
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
     assert server.rows("SELECT FROM answers") == []
 
 
-def test_nothing_leaves_again_without_a_look(server, client, without_node, monkeypatch):
+@pytest.mark.usefixtures("without_node")
+def test_nothing_leaves_again_without_a_look(server, client, monkeypatch):
     def fail(*_):
         raise psycopg.OperationalError
 
@@ -187,7 +189,8 @@ def test_nothing_leaves_again_without_a_look(server, client, without_node, monke
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
 
 
-def test_answers_are_left_to_beat_after_a_while(server, client, without_node, monkeypatch):
+@pytest.mark.usefixtures("without_node")
+def test_answers_are_left_to_beat_after_a_while(server, client, monkeypatch):
     """It leaves them to the worker until then."""
     assert publish_overdue(server.context) == 0
     monkeypatch.setattr(follow_up, "TRY_SECONDS", 0.0)
