@@ -172,6 +172,7 @@ def check_true(case: Case) -> Iterator[Violation]:
 
     A success that leaves after the delivery ended otherwise is false, whatever a later envelope is told. But beat
     cannot look again: it publishes what a worker committed that died, could not reach Postgres, or found no node.
+    And nobody can look if the device unregistered meanwhile, because the row of the delivery is gone.
     """
     for envelopes, position, item in case.notifications():
         if envelopes[0].id in case.lost:
@@ -194,6 +195,9 @@ def check_true(case: Case) -> Iterator[Violation]:
             possible = states_at(history, at, (MOST_PUBLISH_SECONDS if is_slow else PUBLISH_SECONDS) + SLACK)
             if report == SUCCESS and possible and possible <= UNREACHED:
                 ended = max(event.at for event in history if event.at <= at)
+                # Its row went with the device, so another envelope is told what its request was told before.
+                if any(ended - SLACK <= gone <= at for gone in case.unregistered.get(case.pseudonym(item), ())):
+                    continue
                 parts = {fault.part for fault in case.faults(history[0].at, at)}
                 if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres", "node"}:
                     continue

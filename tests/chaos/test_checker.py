@@ -538,6 +538,15 @@ def test_what_beat_publishes_may_be_out_of_date() -> None:
     assert kinds(overdue) == [Kind.FALSE_SUCCESS]
 
 
+def test_a_failure_is_forgotten_with_its_device() -> None:
+    false = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=110.0)))
+    gone = Happened(kind="unregistered", trace_id="ee" * 8, at=107.0, installation=PSEUDONYM)
+    rowless = replace(false, events=(*false.events, gone), deliveries={})
+    assert judge(rowless) == []
+    before = replace(gone, at=100.5)
+    assert Kind.FALSE_SUCCESS in kinds(replace(false, events=(*false.events, before)))
+
+
 def test_a_slow_node_takes_an_answer_later() -> None:
     false = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=107.0)))
     slow = replace(KILLED, name="the node is slow", part="node", pids=frozenset(), began=106.0, ended=107.0)

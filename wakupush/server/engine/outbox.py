@@ -51,7 +51,7 @@ class Outbox:
     #: Seconds since the epoch.
     now: Callable[[], float] = time.time
 
-    def publish(self, outbox: Sequence[tuple[int, SealedAnswer]]) -> tuple[list[SealedAnswer], list[int]]:
+    def publish(self, outbox: Sequence[tuple[int, SealedAnswer]]) -> tuple[list[SealedAnswer], set[int]]:
         """Publish committed answers.
 
         Args:
@@ -61,17 +61,17 @@ class Outbox:
             Those that a node took, and the ids of those that none took: they stay in the outbox.
         """
         if not outbox:
-            return [], []
+            return [], set()
         errors = self.hand_over([answer for _, answer in outbox])
-        unpublished = [
+        unpublished = {
             answer_id
             for (answer_id, _), error in zip(outbox, errors, strict=True)
             if isinstance(error, NodeUnreachable)
-        ]
+        }
         if unpublished:
             log.warning("answers_not_published", answers=len(unpublished))
         with self.pool.connection() as connection:
-            answers.remove(connection, {answer_id for answer_id, _ in outbox}.difference(unpublished))
+            answers.remove(connection, {answer_id for answer_id, _ in outbox} - unpublished)
         return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None], unpublished
 
     def postpone(self, ids: Collection[int]) -> None:
