@@ -39,6 +39,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Seconds for which answers wait for a connection to Postgres, to look again at what they report. The look may take as
 #: long.
 LOOK_SECONDS: Final = 1.0
+#: Made once: it runs in every slot.
+_LIMIT_LOOK: Final = SQL("SET LOCAL statement_timeout = {}").format(int(1000 * LOOK_SECONDS)).as_string().encode()
 #: Seconds after the commit for which answers that no node takes are looked at and published again by the worker. The
 #: last try has ended when beat takes them, which cannot look.
 TRY_SECONDS: Final = 20.0
@@ -167,7 +169,7 @@ def _publish(batches: Sequence[_Batch], *, must_look: bool = False) -> None:
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     """Return which deliveries failed for good. What a receiver does not want, senders never learn of."""
     with engine.pool.connection(timeout=LOOK_SECONDS) as connection:
-        connection.execute(SQL("SET LOCAL statement_timeout = {}").format(int(1000 * LOOK_SECONDS)))
+        connection.execute(_LIMIT_LOOK)
         failed = requests.failed(connection, delivery_keys)
     return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 
