@@ -201,11 +201,9 @@ def check_true(case: Case) -> Iterator[Violation]:
                 parts = {fault.part for fault in case.faults(history[0].at, at)}
                 if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres", "node"}:
                     continue
-                story = [(when, f"told {what}") for when, what in reports]
-                story += [(event.at, f"{event.kind} {event.failure or ''} by {event.pid}") for event in history]
-                told = "; ".join(f"{when - at:+.1f} {what}" for when, what in sorted(story))
+                story = _story([(when, f"told {what}") for when, what in reports], history)
                 detail = f"the success left {at - ended:.1f} s after the delivery was {' or '.join(sorted(possible))}"
-                detail += f": {told}; faults: {', '.join(sorted(parts))}"
+                detail += f": {story}; faults: {', '.join(sorted(parts))}"
                 yield Violation(Kind.FALSE_SUCCESS, item.delivery_key[:16], detail)
 
 
@@ -256,14 +254,16 @@ def check_pushed_once(case: Case) -> Iterator[Violation]:
     for envelopes, _, item in case.notifications():
         reasons = case.doubled(envelopes, item)
         if None in reasons and envelopes[0].id not in case.lost:
-            story = [(push.at, f"pushed, {push.outcome}") for push in case.pushes[item.delivery_key]]
-            story += [
-                (event.at, f"{event.kind} {event.failure or ''} by {event.pid}")
-                for event in case.history(envelopes, item)
-            ]
-            told = "; ".join(f"{at:.1f} {what}" for at, what in sorted(story))
-            detail = f"delivered {len(reasons) + 1} times, explained: {reasons}: {told}"
+            pushes = [(push.at, f"pushed, {push.outcome}") for push in case.pushes[item.delivery_key]]
+            story = _story(pushes, case.history(envelopes, item))
+            detail = f"delivered {len(reasons) + 1} times, explained: {reasons}: {story}"
             yield Violation(Kind.PUSHED_TWICE, item.delivery_key[:16], detail)
+
+
+def _story(others: list[tuple[float, str]], history: list[Happened]) -> str:
+    """Return the events of a notification and what else happened to it, each with its time, in their order."""
+    events = [(event.at, f"{event.kind} {event.failure or ''} by {event.pid}") for event in history]
+    return "; ".join(f"{at:.1f} {what}" for at, what in sorted(others + events))
 
 
 def check_leases(case: Case) -> Iterator[Violation]:

@@ -41,8 +41,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 LOOK_SECONDS: Final = 1.0
 #: Made once: it runs in every slot.
 _LIMIT_LOOK: Final = SQL("SET LOCAL statement_timeout = {}").format(int(1000 * LOOK_SECONDS)).as_string().encode()
-#: Seconds after the commit for which answers that no node takes are looked at and published again by the worker. The
-#: last try has ended when beat takes them, which cannot look.
+#: Seconds after the commit for which the worker looks at answers that no node takes, and publishes them again. Its last
+#: try has ended before beat, which cannot look, takes them.
 TRY_SECONDS: Final = 20.0
 
 
@@ -146,11 +146,11 @@ def _publish(batches: Sequence[_Batch], *, must_look: bool = False) -> None:
     if batches[0].leaves:
         # Also if nothing is to be looked up: else a slow Postgres would show which requests were filtered.
         reported_keys = frozenset[bytes]().union(*(batch.reported_keys for batch in batches))
-        stored = _without_fail(_failed, engine, reported_keys)
-        if stored is None and must_look:
+        failures = _without_fail(_failed, engine, reported_keys)
+        if failures is None and must_look:
             _try_again(engine, [(batch, answer) for batch in batches for answer in batch.answers])
             return
-        failed |= stored or {}
+        failed |= failures or {}
     true: list[tuple[_Batch, _Answer]] = []
     corrected: dict[_Batch, list[tuple[_Answer, Outcome]]] = {}
     for batch in batches:
