@@ -100,7 +100,7 @@ def take_on(
     if not deliveries and not admissions:
         return set()
     addresses = [delivery.address for delivery in deliveries]
-    rows = connection.execute(
+    taken = connection.execute(
         _SQL["take_on"],
         {
             **_item_columns(admissions),
@@ -117,10 +117,6 @@ def take_on(
                 )
                 for delivery in deliveries
             ],
-            "old_content": [
-                at_rest.seal_content_for_old_code(delivery.delivery_key, delivery.chat_id, delivery.message)
-                for delivery in deliveries
-            ],
             "chat_digest": [address and address.chat for address in addresses],
             "author_digest": [address and address.author for address in addresses],
             "access_token_digest": [(address and address.access_token) or None for address in addresses],
@@ -131,8 +127,17 @@ def take_on(
             "trace_id": [delivery.trace_id for delivery in deliveries],
             "seconds": lease,
         },
-    )
-    return {delivery_key for (delivery_key,) in rows}
+    ).fetchall()
+    if any(old_code_may_run for _, old_code_may_run in taken):
+        contents = {
+            delivery.delivery_key: at_rest.seal_content_for_old_code(
+                delivery.delivery_key, delivery.chat_id, delivery.message
+            )
+            for delivery in deliveries
+        }
+        values = {"delivery_keys": [key for key, _ in taken], "contents": [contents[key] for key, _ in taken]}
+        connection.execute(_SQL["seal_for_old_code"], values)
+    return {delivery_key for delivery_key, _ in taken}
 
 
 def correct(connection: Connection, corrections: Mapping[bytes, RememberedRequest]) -> None:

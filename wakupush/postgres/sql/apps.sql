@@ -5,7 +5,7 @@ ORDER BY key_hash, installation_hash LIMIT %(most)s
 
 -- name: assign
 UPDATE registrations SET app = new.app
-FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(app)s::text[])
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)b::numeric[], %(app)b::text[])
     AS new (key, installation, of_version, app)
 WHERE key_hash = new.key AND installation_hash = new.installation AND version = new.of_version
 

@@ -25,7 +25,7 @@ SELECT
         ) AS limited
     )
 FROM (
-    SELECT app, platform FROM unnest(%(apps)s::text[], %(platforms)s::smallint[]) AS settings (app, platform)
+    SELECT app, platform FROM unnest(%(apps)b::text[], %(platforms)b::smallint[]) AS settings (app, platform)
     UNION
     TABLE unfinished_deliveries
 ) AS each

@@ -21,7 +21,7 @@ UPDATE deliveries SET
     next_attempt_at = now(),
     expires_at = now() + seconds * interval '1 second',
     finished_at = NULL
-FROM chosen, unnest(%(types)s::smallint[], %(seconds)s::float8[]) AS life (type, seconds)
+FROM chosen, unnest(%(types)b::smallint[], %(seconds)b::float8[]) AS life (type, seconds)
 WHERE deliveries.delivery_key = chosen.delivery_key AND deliveries.notification_type = life.type
 RETURNING chosen.finished_at, chosen.delivery_key
 

@@ -10,7 +10,7 @@ WITH locked AS MATERIALIZED (
         next_attempt_at = NULL,
         lease = %(lease)s,
         lease_until = now() + %(seconds)s * interval '1 second'
-    FROM unnest(%(delivery_key)b::bytea[], %(begun)s::smallint[]) AS claimed (delivery_key, begun)
+    FROM unnest(%(delivery_key)b::bytea[], %(begun)b::smallint[]) AS claimed (delivery_key, begun)
     WHERE deliveries.delivery_key = claimed.delivery_key AND state = 'pending' AND attempt = claimed.begun
         AND deliveries.delivery_key = ANY (ARRAY(TABLE locked))
     RETURNING deliveries.*
@@ -55,8 +55,8 @@ UPDATE deliveries SET
     -- A delivered one may still turn out to have failed.
     trace_id = CASE WHEN new.state = 'failed' THEN NULL ELSE trace_id END
 FROM unnest(
-    %(delivery_key)b::bytea[], %(lease)s::uuid[], %(state)s::text[], %(failure)s::text[], %(version)s::numeric[],
-    %(wait)s::float8[], %(counted)s::boolean[], %(finished)s::boolean[], %(forget)s::boolean[]
+    %(delivery_key)b::bytea[], %(lease)b::uuid[], %(state)b::text[], %(failure)b::text[], %(version)b::numeric[],
+    %(wait)b::float8[], %(counted)b::boolean[], %(finished)b::boolean[], %(forget)b::boolean[]
 ) AS new (delivery_key, lease, state, failure, version, wait, counted, finished, forget)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
 RETURNING deliveries.delivery_key
@@ -84,7 +84,7 @@ UPDATE deliveries SET
     lease = NULL,
     lease_until = NULL,
     next_attempt_at = now() + interval '1 second'
-FROM unnest(%(delivery_key)b::bytea[], %(lease)s::uuid[]) AS new (delivery_key, lease)
+FROM unnest(%(delivery_key)b::bytea[], %(lease)b::uuid[]) AS new (delivery_key, lease)
 WHERE deliveries.delivery_key = new.delivery_key AND deliveries.state = 'posting' AND deliveries.lease = new.lease
 
 -- name: note_feedback
@@ -93,7 +93,7 @@ UPDATE deliveries SET
     feedback_due_at = CASE WHEN state = 'delivered' THEN now() END
 WHERE delivery_key = %(delivery_key)s AND attempt = %(attempt)s AND state IN ('posting', 'delivered')
     AND (%(lease)s::uuid IS NULL OR lease = %(lease)s)
-    AND (%(apps)s::text[] IS NULL OR app = ANY (%(apps)s))
+    AND (%(apps)b::text[] IS NULL OR app = ANY (%(apps)b))
 
 -- name: takes_feedback
 SELECT feedback FROM deliveries LIMIT 0

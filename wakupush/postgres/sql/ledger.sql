@@ -1,6 +1,6 @@
 -- name: add_recent
 INSERT INTO ledger (message_hash, message_timestamp)
-SELECT * FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[])
+SELECT * FROM unnest(%(hashes)b::bytea[], %(timestamps)b::bigint[])
 ON CONFLICT DO NOTHING
 RETURNING message_hash
 
@@ -8,9 +8,9 @@ RETURNING message_hash
 -- The partition of a day is dropped unread, so a message that is stamped before yesterday has a second row, in the default
 -- partition, which is kept by its age. A message is new if none of its rows was there.
 WITH ledger_rows AS MATERIALIZED (
-    SELECT hash, timestamp FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[]) AS message (hash, timestamp)
+    SELECT hash, timestamp FROM unnest(%(hashes)b::bytea[], %(timestamps)b::bigint[]) AS message (hash, timestamp)
     UNION ALL
-    SELECT hash, 0 FROM unnest(%(hashes)b::bytea[], %(timestamps)s::bigint[]) AS message (hash, timestamp)
+    SELECT hash, 0 FROM unnest(%(hashes)b::bytea[], %(timestamps)b::bigint[]) AS message (hash, timestamp)
     WHERE timestamp <> 0 AND timestamp < (
         SELECT extract(epoch FROM date_trunc('day', now(), 'UTC') - interval '1 day')::bigint * 1000000000
     )

@@ -1,8 +1,8 @@
 -- name: lock
-SELECT pg_advisory_xact_lock(hashtextextended('segments', key)) FROM unnest(%(keys)s::bigint[]) AS key
+SELECT pg_advisory_xact_lock(hashtextextended('segments', key)) FROM unnest(%(keys)b::bigint[]) AS key
 
 -- name: try_lock
-SELECT key FROM unnest(%(keys)s::bigint[]) AS key WHERE pg_try_advisory_xact_lock(hashtextextended('segments', key))
+SELECT key FROM unnest(%(keys)b::bigint[]) AS key WHERE pg_try_advisory_xact_lock(hashtextextended('segments', key))
 
 -- name: stored
 SELECT part.signer, part.entire_message_hash, array_agg(part.index), sum(octet_length(part.payload))::bigint
@@ -27,7 +27,7 @@ INSERT INTO message_segments (signer, entire_message_hash, index, payload)
 SELECT signer, hash, index,
     CASE WHEN EXISTS (SELECT FROM schema_migrations WHERE name = '0108_post_seals') THEN payload ELSE old_payload END
 FROM unnest(
-    %(signer)b::bytea[], %(hash)b::bytea[], %(index)s::int[], %(payload)b::bytea[], %(old_payload)b::bytea[]
+    %(signer)b::bytea[], %(hash)b::bytea[], %(index)b::int[], %(payload)b::bytea[], %(old_payload)b::bytea[]
 ) AS new (signer, hash, index, payload, old_payload)
 ON CONFLICT DO NOTHING
 

@@ -1,6 +1,6 @@
 -- name: add
 INSERT INTO query_topics (key_hash, prefixed, topic)
-SELECT * FROM unnest(%(key_hashes)b::bytea[], %(prefixed)s::boolean[], %(topics)b::bytea[])
+SELECT * FROM unnest(%(key_hashes)b::bytea[], %(prefixed)b::boolean[], %(topics)b::bytea[])
 ON CONFLICT DO NOTHING
 
 -- name: candidates

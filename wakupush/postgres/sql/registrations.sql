@@ -20,9 +20,9 @@ SELECT
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
     blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, device_digest
 FROM unnest(
-    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[], %(server_key)b::bytea[],
-    %(version)s::numeric[], %(request_digest)b::bytea[], %(token_type)s::smallint[], %(enabled)s::boolean[], %(allow_from_contacts_only)s::boolean[],
-    %(block_mentions)s::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)b::text[], %(server_key)b::bytea[],
+    %(version)b::numeric[], %(request_digest)b::bytea[], %(token_type)b::smallint[], %(enabled)b::boolean[], %(allow_from_contacts_only)b::boolean[],
+    %(block_mentions)b::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
     %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
     %(allowed_mentions_chat_digests)b::bytea[], %(device_digest)b::bytea[]
 ) AS new (
@@ -59,7 +59,7 @@ WHERE stored.version < excluded.version
 INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, proven)
 SELECT key_hash, installation_hash, version, request_digest, false, NULL
 FROM unnest(
-    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(request_digest)b::bytea[]
+    %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)b::numeric[], %(request_digest)b::bytea[]
 ) AS new (key_hash, installation_hash, version, request_digest)
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
@@ -160,7 +160,7 @@ SELECT server_key, count(*) FROM registrations WHERE registered GROUP BY server_
 
 -- name: token_died
 UPDATE registrations SET token_died_at = now(), suspected_at = NULL
-FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)b::numeric[])
     AS dead (key, installation, tried)
 WHERE key_hash = dead.key AND installation_hash = dead.installation AND version = dead.tried
     AND registered AND token_died_at IS NULL
@@ -172,7 +172,7 @@ UPDATE registrations SET suspected_at = ARRAY(
     SELECT at FROM unnest(suspected_at || array_fill(now(), ARRAY[doubted.times])) AS at
     WHERE at > now() - %(seconds)s * interval '1 second'
 )
-FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[], %(app)s::text[], %(times)b::int[])
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)b::numeric[], %(app)b::text[], %(times)b::int[])
     AS doubted (key, installation, of_version, of_app, times)
 WHERE key_hash = doubted.key AND installation_hash = doubted.installation AND version = doubted.of_version
     AND registered AND token_died_at IS NULL
@@ -184,7 +184,7 @@ RETURNING key_hash, installation_hash, cardinality(suspected_at)
 
 -- name: prove
 UPDATE registrations SET suspected_at = NULL, proven = true
-FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)s::numeric[])
+FROM unnest(%(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)b::numeric[])
     AS proven (key, installation, tried)
 WHERE key_hash = proven.key AND installation_hash = proven.installation AND version = proven.tried
     AND (suspected_at IS NOT NULL OR proven IS NOT TRUE)

@@ -27,7 +27,7 @@ WHERE registered
 WITH remembered AS (
     INSERT INTO admitted_requests (message_id, week, succeeded)
     SELECT message_id, coalesce(week, this_week()), succeeded
-    FROM unnest(%(message_ids)b::bytea[], %(weeks)s::date[], %(succeeded)s::text[]) AS new (message_id, week, succeeded)
+    FROM unnest(%(message_ids)b::bytea[], %(weeks)b::date[], %(succeeded)b::text[]) AS new (message_id, week, succeeded)
     ORDER BY message_id
     -- Another envelope may have come too late in the same moment: this one is pushed.
     ON CONFLICT (message_id, week) DO UPDATE SET succeeded = excluded.succeeded, expired = false
@@ -37,19 +37,16 @@ INSERT INTO deliveries AS old (
     author_digest, access_token_digest, state, attempt, lease, lease_until, seen_at, expires_at, task_id, trace_id
 )
 SELECT
-    delivery_key, key_hash, installation_hash, app, platform, notification_type,
-    -- The form that older code opens, while it may run.
-    CASE WHEN EXISTS (SELECT FROM schema_migrations WHERE name = '0108_post_seals')
-        THEN sealed_content ELSE old_content END,
-    chat_digest, author_digest, access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
+    delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,
+    author_digest, access_token_digest, 'posting', 1, lease, now() + %(seconds)s * interval '1 second', to_timestamp(seen),
     to_timestamp(expires), task_id, trace_id
 FROM unnest(
-    %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)s::text[],
-    %(platform)s::smallint[], %(notification_type)s::smallint[], %(sealed_content)b::bytea[], %(old_content)b::bytea[],
-    %(chat_digest)b::bytea[], %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)s::uuid[], %(seen)s::float8[],
-    %(expires)s::float8[], %(task_id)s::text[], %(trace_id)s::text[]
+    %(delivery_key)b::bytea[], %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)b::text[],
+    %(platform)b::smallint[], %(notification_type)b::smallint[], %(sealed_content)b::bytea[],
+    %(chat_digest)b::bytea[], %(author_digest)b::bytea[], %(access_token_digest)b::bytea[], %(lease)b::uuid[], %(seen)b::float8[],
+    %(expires)b::float8[], %(task_id)b::text[], %(trace_id)b::text[]
 ) AS new (
-    delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, old_content, chat_digest,
+    delivery_key, key_hash, installation_hash, app, platform, notification_type, sealed_content, chat_digest,
     author_digest, access_token_digest, lease, seen, expires, task_id, trace_id
 )
 ORDER BY delivery_key
@@ -76,14 +73,20 @@ ON CONFLICT (delivery_key) DO UPDATE SET
     task_id = excluded.task_id,
     trace_id = excluded.trace_id
 WHERE old.state IN ('failed', 'expired', 'dead_letter')
-RETURNING delivery_key
+RETURNING delivery_key, NOT EXISTS (SELECT FROM schema_migrations WHERE name = '0108_post_seals') AS old_code_may_run
+
+-- name: seal_for_old_code
+-- The form that code before migration 0108 opens.
+UPDATE deliveries SET sealed_content = old.content
+FROM unnest(%(delivery_keys)b::bytea[], %(contents)b::bytea[]) AS old (delivery_key, content)
+WHERE deliveries.delivery_key = old.delivery_key
 
 -- name: correct
 -- The week may have turned since the admission: the row is found by its id, and none is added.
 UPDATE admitted_requests AS stored SET succeeded = corrected.succeeded
 FROM (
     SELECT admitted.message_id, admitted.week, new.succeeded
-    FROM unnest(%(message_ids)b::bytea[], %(succeeded)s::text[]) AS new (message_id, succeeded)
+    FROM unnest(%(message_ids)b::bytea[], %(succeeded)b::text[]) AS new (message_id, succeeded)
     JOIN admitted_requests AS admitted USING (message_id)
     ORDER BY message_id, week
     FOR UPDATE OF admitted

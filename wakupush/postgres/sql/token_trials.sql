@@ -2,7 +2,7 @@
 INSERT INTO app_token_trials AS stored (app, platform, period, slot, tried, bad)
 SELECT app, platform, to_timestamp(floor(extract(epoch FROM now()) / %(period)s) * %(period)s),
     pg_backend_pid() %% %(slots)s, tried, bad
-FROM unnest(%(app)s::text[], %(platform)s::smallint[], %(tried)s::int[], %(bad)s::int[])
+FROM unnest(%(app)b::text[], %(platform)b::smallint[], %(tried)b::int[], %(bad)b::int[])
     AS new (app, platform, tried, bad)
 ORDER BY app, platform
 ON CONFLICT (app, platform, period, slot)

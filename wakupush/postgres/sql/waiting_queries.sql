@@ -4,8 +4,8 @@ INSERT INTO waiting_queries (
 )
 SELECT hash, shard, topic, payload, timestamp, meta, to_timestamp(seen), now() + wait * interval '1 second'
 FROM unnest(
-    %(hash)b::bytea[], %(pubsub_topic)s::text[], %(content_topic)s::text[], %(payload)b::bytea[],
-    %(timestamp)s::bigint[], %(meta)b::bytea[], %(seen)s::float8[], %(wait)s::float8[]
+    %(hash)b::bytea[], %(pubsub_topic)b::text[], %(content_topic)b::text[], %(payload)b::bytea[],
+    %(timestamp)b::bigint[], %(meta)b::bytea[], %(seen)b::float8[], %(wait)b::float8[]
 ) AS new (hash, shard, topic, payload, timestamp, meta, seen, wait)
 ORDER BY hash
 ON CONFLICT DO NOTHING

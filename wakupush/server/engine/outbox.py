@@ -14,6 +14,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import answers
 from wakupush.redis.left_out import ExcludedNodes
 from wakupush.runtime import metrics
+from wakupush.runtime.connections.postgres import autocommit
 from wakupush.runtime.settings import Settings
 from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable
 from wakupush.waku.publisher import PUBLISH_SECONDS, Publisher
@@ -70,7 +71,7 @@ class Outbox:
         }
         if unpublished:
             log.warning("answers_not_published", answers=len(unpublished))
-        with self.pool.connection() as connection:
+        with self.pool.connection() as connection, autocommit(connection):
             answers.remove(connection, {answer_id for answer_id, _ in outbox} - unpublished)
         return [answer for (_, answer), error in zip(outbox, errors, strict=True) if error is None], unpublished
 
