@@ -118,6 +118,23 @@ def test_a_dead_letter_keeps_all_that_a_retry_needs(connection):
     )
 
 
+@pytest.mark.parametrize("keys", [[], [delivery(1).delivery_key, delivery(2).delivery_key, b"\\" * 32]])
+def test_failures_come_in_one_trip_too(connection, keys):
+    take_on(connection, [delivery(1), delivery(2)], {})
+    failure = Failure.TOKEN_REJECTED
+    deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.FAILED, failure=failure)])
+    expected = {delivery(1).delivery_key: failure} if keys else {}
+    assert requests.failed(connection, keys) == requests.failed_within(connection, 1.0, keys) == expected
+
+
+def test_looking_for_failures_ends_in_time(connection, dsn):
+    with psycopg.connect(dsn) as another:
+        another.execute("LOCK deliveries")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            requests.failed_within(connection, 0.1, [delivery(1).delivery_key])
+    assert connection.execute("SHOW statement_timeout").fetchone() == ("0",)
+
+
 @pytest.mark.parametrize("may_old_code_run", [True, False])
 def test_old_code_opens_contents_while_it_may_run(connection, may_old_code_run):
     """The form before migration 0108 is not bound to the device."""

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 import structlog
-from psycopg.sql import SQL
 
 from wakupush.model.entries import SealedAnswer
 from wakupush.model.failures import Failure
 from wakupush.postgres import requests
 from wakupush.runtime import metrics
+from wakupush.runtime.connections.postgres import autocommit
 from wakupush.server.delivery.attempt import start, wait_for
 from wakupush.server.delivery.events import count_events
 from wakupush.server.delivery.posting import Failed, Posting
@@ -39,8 +39,6 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 #: Seconds for which answers wait for a connection to Postgres, to look again at what they report. The look may take as
 #: long.
 LOOK_SECONDS: Final = 1.0
-#: Made once: it runs in every slot.
-_LIMIT_LOOK: Final = SQL("SET LOCAL statement_timeout = {}").format(int(1000 * LOOK_SECONDS)).as_string().encode()
 #: Seconds after the commit for which the worker looks at answers that no node takes, and publishes them again. Its last
 #: try has ended before beat, which cannot look, takes them.
 TRY_SECONDS: Final = 20.0
@@ -168,9 +166,8 @@ def _publish(batches: Sequence[_Batch], *, must_look: bool = False) -> None:
 
 def _failed(engine: Engine, delivery_keys: Collection[bytes]) -> Failed:
     """Return which deliveries failed for good. What a receiver does not want, senders never learn of."""
-    with engine.pool.connection(timeout=LOOK_SECONDS) as connection:
-        connection.execute(_LIMIT_LOOK)
-        failed = requests.failed(connection, delivery_keys)
+    with engine.pool.connection(timeout=LOOK_SECONDS) as connection, autocommit(connection):
+        failed = requests.failed_within(connection, LOOK_SECONDS, delivery_keys)
     return {key: failure for key, failure in failed.items() if failure is not Failure.UNWANTED}
 
 

@@ -237,7 +237,8 @@ def _delivery(
         expires_at=_expiry(NotificationType(item.type), context),
         address=address,
     )
-    return replace(delivery, message=fitting(context.profiles.of(app), delivery, target))
+    message = fitting(context.profiles.of(app), delivery, target)
+    return delivery if message else replace(delivery, message=message)
 
 
 def _expiry(kind: NotificationType, context: Context) -> float:

@@ -182,7 +182,7 @@ def test_nothing_leaves_again_without_a_look(server, client, monkeypatch):
         raise psycopg.OperationalError
 
     with monkeypatch.context() as patch:
-        patch.setattr(requests, "failed", fail)
+        patch.setattr(requests, "failed_within", fail)
         server.context.answers.end()
     assert server.outcomes(client) == []
     server.context.answers.end()
