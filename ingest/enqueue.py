@@ -4,7 +4,7 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -22,7 +22,7 @@ from wakupush.model.queues import QUERY, QUEUES, Queue
 from wakupush.protocol import payload
 from wakupush.redis import backlog, claims, unopened, watched
 from wakupush.redis.limits import Limiter
-from wakupush.redis.sending import in_tasks, send_entries
+from wakupush.redis.sending import encoded_bytes, in_tasks, send_entries
 from wakupush.runtime import metrics, tracing
 from wakupush.runtime.logging import is_logged
 from wakupush.runtime.settings import IngestSettings
@@ -39,6 +39,8 @@ AHEAD_SECONDS = 86_400.0
 #: How many times as large tasks are, if one read of the node brings more messages of a kind than such a task has: each
 #: costs milliseconds whatever is in it, and in a backlog answers are late anyway.
 BACKLOG_FACTOR = 4
+#: Seconds over which the rate is averaged at which a queue gets bytes.
+RATE_SECONDS = 0.5
 #: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
 #: Seconds after which ingest asks Redis again how much memory it may use.
@@ -54,6 +56,8 @@ class EnqueueResult:
     dropped: int = 0
     #: The hashes of all that are for us (32 bytes each), also of those that had been claimed before.
     ours: tuple[bytes, ...] = field(default=(), compare=False)
+    #: Seconds that they wait for a worker, at most; a guess.
+    queue_wait: float = field(default=0.0, compare=False)
 
 
 @dataclass(slots=True)
@@ -70,6 +74,8 @@ class Enqueuer:
     _failures: int = 0
     #: Monotonic seconds until which ingest leaves Redis alone.
     _left_alone: float = -math.inf
+    #: By queue: bytes that this process sent, each counted less the longer ago it was, and when that was reckoned.
+    _sent_bytes: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: Hashes of messages that were claimed and not sent; the next turn gives their claims back.
     _unsent: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_UNSENT))
     #: Bytes that a queue may have by Redis' own limit, and when Redis said so, in monotonic seconds.
@@ -102,7 +108,8 @@ class Enqueuer:
             metrics.MESSAGES_AHEAD.inc(ahead)
             metrics.MESSAGES_SHORT.inc(short)
             to_claim = self._shares(ours)
-            within_limits = self._within_limits(to_claim)
+            sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in to_claim})
+            within_limits = self._within_limits(to_claim, sizes)
             claims_won = self._claim(within_limits)
         except REDIS_ERRORS as error:
             self._note_failure("redis_failed", error, len(entries))
@@ -110,7 +117,12 @@ class Enqueuer:
         if dropped_count := len(to_claim) - len(within_limits):
             metrics.MESSAGES_DROPPED.labels("queue_full").inc(dropped_count)
         unsent = self._send(claims_won)
-        return EnqueueResult(len(claims_won) - unsent, dropped_count + unsent, tuple(entry.hash for _, entry in ours))
+        return EnqueueResult(
+            sent=len(claims_won) - unsent,
+            dropped=dropped_count + unsent,
+            ours=tuple(entry.hash for _, entry in ours),
+            queue_wait=self._wait(claims_won, sizes),
+        )
 
     def _sort(self, entries: Iterable[Entry]) -> tuple[list[tuple[Queue, Entry]], int, int]:
         """Return what `ours` does, and how many messages are left out for their time, and for their size."""
@@ -134,12 +146,28 @@ class Enqueuer:
         held_back = {limit.message for limit, is_through in zip(limits, verdicts, strict=True) if not is_through}
         return [(queue, entry) for queue, entry in messages if entry.hash not in held_back]
 
-    def _within_limits(self, messages: list[tuple[Queue, Entry]]) -> list[tuple[Queue, Entry]]:
+    def _within_limits(
+        self, messages: list[tuple[Queue, Entry]], sizes: Mapping[str, int]
+    ) -> list[tuple[Queue, Entry]]:
         """Return the messages that fit: a queue with too many bytes drops some, which reconcile brings."""
-        sizes = backlog.queue_bytes(self.redis, {queue.name for queue, _ in messages})
         limit = self._limit() if sizes else 0
         named = [(queue.name, entry) for queue, entry in messages]
         return [messages[position] for position in backlog.fitting(named, sizes, limit, self.draw)]
+
+    def _wait(self, messages: list[tuple[Queue, Entry]], sizes: Mapping[str, int]) -> float:
+        """Return how long new messages wait in their queues: what is there, by what comes a second.
+
+        It is a guess. Of several replicas each knows only what it sends itself, and takes the time for longer than it
+        is.
+        """
+        now, waits = time.monotonic(), [0.0]
+        for name, size in sizes.items():
+            sent_bytes, then = self._sent_bytes.get(name, (0.0, now))
+            new_bytes = sum(encoded_bytes(entry) for queue, entry in messages if queue.name == name)
+            sent_bytes = sent_bytes * math.exp((then - now) / RATE_SECONDS) + new_bytes
+            self._sent_bytes[name] = sent_bytes, now
+            waits.append(RATE_SECONDS * size / max(1.0, sent_bytes))
+        return max(waits)
 
     def _limit(self) -> int:
         if self.settings.queue_bytes is not None:

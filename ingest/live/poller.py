@@ -19,6 +19,12 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: Longest pause in seconds after the node failed.
 MOST_PAUSE = 5.0
+#: While messages wait for workers, the pause is this share of that time, in seconds at most `BACKLOG_PAUSE`: fewer and
+#: larger tasks cost less, and what waits in the node need not wait in the queue.
+WAIT_SHARE = 0.25
+BACKLOG_PAUSE = 0.2
+#: The share of the node's cache that may be filled during a pause.
+CACHE_SHARE = 0.25
 
 
 @dataclass(slots=True)
@@ -35,10 +41,10 @@ class Cache:
     #: By shard, how many messages the last read took out.
     _read_sizes: dict[str, int] = field(default_factory=dict)
 
-    def note(self, pubsub_topic: str, messages: int) -> bool:
-        """Note how many messages a read took out; say whether the cache was full, by the last reads of all shards."""
+    def note(self, pubsub_topic: str, messages: int) -> float:
+        """Note how many messages a read took out; return how full the cache was, by the last reads of all shards."""
         self._read_sizes[pubsub_topic] = messages
-        return sum(list(self._read_sizes.values())) >= self.capacity
+        return sum(list(self._read_sizes.values())) / self.capacity
 
 
 @dataclass(slots=True)
@@ -109,7 +115,8 @@ class Poller:
         if batch.malformed:
             metrics.MESSAGES_MALFORMED.labels(self.name, self.pubsub_topic).inc(batch.malformed)
             self._note_malformed(batch.malformed)
-        self._note_full(is_full=self.cache.note(self.pubsub_topic, len(batch.messages) + batch.malformed))
+        share = self.cache.note(self.pubsub_topic, len(batch.messages) + batch.malformed)
+        self._note_full(is_full=share >= 1)
         if not batch.messages:
             return self.poll_interval
         metrics.MESSAGES_READ.labels(self.name, self.pubsub_topic).inc(len(batch.messages))
@@ -126,6 +133,9 @@ class Poller:
             self.beacons.hearing.note_heard(self.name, self.pubsub_topic, result.ours)
             self.beacons.note_heard(self.name, self.pubsub_topic, batch.messages)
         # A task costs as much as several messages: messages of one interval share a task.
+        pause = min(WAIT_SHARE * result.queue_wait, BACKLOG_PAUSE)
+        if pause > self.poll_interval and share <= CACHE_SHARE:
+            return pause
         is_filled = len(batch.messages) >= self.enqueuer.settings.batch_size
         return 0.0 if is_filled or self._is_full else self.poll_interval
 

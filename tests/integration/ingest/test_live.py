@@ -348,10 +348,35 @@ class Relay:
         return RelayRead(tuple(entry().message for _ in range(count)), 0)
 
 
-def test_what_comes_within_an_interval_shares_a_task(enqueuer):
+def test_what_comes_within_an_interval_shares_a_task(enqueuer, redis):
     poller = Poller("node", Relay(iter([0, 3, 10, 3])), enqueuer, SHARD, 0.05, None, Cache(5000))
     # Nothing new; some; as much as a task takes; some.
-    assert [poller._turn() for _ in range(4)] == [0.05, 0.05, 0.0, 0.05]
+    assert [poller._turn() for _ in range(3)] == [0.05, 0.05, 0.0]
+    redis.flushall()
+    assert poller._turn() == 0.05
+
+
+@pytest.mark.parametrize(
+    ("interval", "capacity", "pauses"),
+    [(0.05, 5000, [0.05, 0.2]), (0.05, 20, [0.05, 0.05]), (0.3, 5000, [0.3, 0.3])],
+    ids=["backlog", "full node", "long interval"],
+)
+def test_pauses_are_longer_in_a_backlog(enqueuer, monkeypatch, interval, capacity, pauses):
+    monkeypatch.setattr(enqueue, "RATE_SECONDS", 100.0)
+    poller = Poller("node", Relay(iter([6, 6])), enqueuer, SHARD, interval, None, Cache(capacity))
+    assert [poller._turn(), poller._turn()] == pauses
+
+
+def test_wait_is_what_the_queue_has_by_its_rate(enqueuer, redis, monkeypatch):
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: clock.now, now=1.0)
+    monkeypatch.setattr(enqueue, "time", clock)
+    for _ in range(40):
+        clock.now += 0.05
+        redis.ltrim("registration", 0, 19)
+        wait = enqueuer.enqueue([entry(size=1000) for _ in range(4)]).queue_wait
+    assert wait == pytest.approx(1.0, rel=0.4)
+    redis.flushall()
+    assert enqueuer.enqueue([entry()]).queue_wait == 0.0
 
 
 def test_full_cache_is_read_again_at_once(enqueuer):
