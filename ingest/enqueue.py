@@ -39,8 +39,9 @@ AHEAD_SECONDS = 86_400.0
 #: How many times as large tasks are, if one read of the node brings more messages of a kind than such a task has: each
 #: costs milliseconds whatever is in it, and in a backlog answers are late anyway.
 BACKLOG_FACTOR = 4
-#: Seconds over which the rate is averaged at which a queue gets bytes.
+#: Seconds over which the rate is averaged at which a queue gets bytes, and for which a queue counts as used.
 RATE_SECONDS = 0.5
+USED_SECONDS = 5.0
 #: The most claims to give back; older ones expire.
 MOST_UNSENT = 10_000
 #: Seconds after which ingest asks Redis again how much memory it may use.
@@ -56,8 +57,20 @@ class EnqueueResult:
     dropped: int = 0
     #: The hashes of all that are for us (32 bytes each), also of those that had been claimed before.
     ours: tuple[bytes, ...] = field(default=(), compare=False)
-    #: Seconds that they wait for a worker, at most; a guess.
+    #: Seconds for which messages wait in the shortest of the queues that are in use; a guess.
     queue_wait: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrivals:
+    """What this process sent to a queue."""
+
+    #: Bytes, each counted less the longer ago it was sent.
+    recent_bytes: float
+    #: Seconds that messages wait there.
+    wait: float
+    #: Monotonic seconds of all this.
+    at: float
 
 
 @dataclass(slots=True)
@@ -74,8 +87,8 @@ class Enqueuer:
     _failures: int = 0
     #: Monotonic seconds until which ingest leaves Redis alone.
     _left_alone: float = -math.inf
-    #: By queue: bytes that this process sent, each counted less the longer ago it was, and when that was reckoned.
-    _sent_bytes: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: By queue.
+    _arrivals: dict[str, _Arrivals] = field(default_factory=dict)
     #: Hashes of messages that were claimed and not sent; the next turn gives their claims back.
     _unsent: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_UNSENT))
     #: Bytes that a queue may have by Redis' own limit, and when Redis said so, in monotonic seconds.
@@ -155,19 +168,19 @@ class Enqueuer:
         return [messages[position] for position in backlog.fitting(named, sizes, limit, self.draw)]
 
     def _wait(self, messages: list[tuple[Queue, Entry]], sizes: Mapping[str, int]) -> float:
-        """Return how long new messages wait in their queues: what is there, by what comes a second.
+        """Return how long messages wait in the shortest of the queues that were used in the last seconds.
 
-        It is a guess. Of several replicas each knows only what it sends itself, and takes the time for longer than it
-        is.
+        It is a guess: what a queue has, by what comes a second. Of several replicas each knows only what it sends
+        itself, and takes the time for longer than it is.
         """
-        now, waits = time.monotonic(), [0.0]
+        now = time.monotonic()
         for name, size in sizes.items():
-            sent_bytes, then = self._sent_bytes.get(name, (0.0, now))
+            arrivals = self._arrivals.get(name, _Arrivals(0.0, 0.0, now))
             new_bytes = sum(encoded_bytes(entry) for queue, entry in messages if queue.name == name)
-            sent_bytes = sent_bytes * math.exp((then - now) / RATE_SECONDS) + new_bytes
-            self._sent_bytes[name] = sent_bytes, now
-            waits.append(RATE_SECONDS * size / max(1.0, sent_bytes))
-        return max(waits)
+            recent_bytes = arrivals.recent_bytes * math.exp((arrivals.at - now) / RATE_SECONDS) + new_bytes
+            self._arrivals[name] = _Arrivals(recent_bytes, RATE_SECONDS * size / max(1.0, recent_bytes), now)
+        used = [arrivals for arrivals in list(self._arrivals.values()) if now - arrivals.at < USED_SECONDS]
+        return min((arrivals.wait for arrivals in used), default=0.0)
 
     def _limit(self) -> int:
         if self.settings.queue_bytes is not None:

@@ -375,6 +375,11 @@ def test_wait_is_what_the_queue_has_by_its_rate(enqueuer, redis, monkeypatch):
         redis.ltrim("registration", 0, 19)
         wait = enqueuer.enqueue([entry(size=1000) for _ in range(4)]).queue_wait
     assert wait == pytest.approx(1.0, rel=0.4)
+    # Another queue in use has none: its messages must not come late because of these.
+    assert enqueuer.enqueue([entry(PARTITIONED)]).queue_wait == 0.0
+    assert enqueuer.enqueue([entry(size=1000)]).queue_wait == 0.0
+    clock.now += enqueue.USED_SECONDS
+    assert enqueuer.enqueue([entry(size=1000)]).queue_wait > 1.0
     redis.flushall()
     assert enqueuer.enqueue([entry()]).queue_wait == 0.0
 
