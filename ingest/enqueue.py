@@ -179,8 +179,8 @@ class Enqueuer:
             new_bytes = sum(encoded_bytes(entry) for queue, entry in messages if queue.name == name)
             recent_bytes = arrivals.recent_bytes * math.exp((arrivals.at - now) / RATE_SECONDS) + new_bytes
             self._arrivals[name] = _Arrivals(recent_bytes, RATE_SECONDS * size / max(1.0, recent_bytes), now)
-        used = [arrivals for arrivals in list(self._arrivals.values()) if now - arrivals.at < USED_SECONDS]
-        return min((arrivals.wait for arrivals in used), default=0.0)
+        waits = [each.wait for each in list(self._arrivals.values()) if now - each.at < USED_SECONDS]
+        return min(waits, default=0.0)
 
     def _limit(self) -> int:
         if self.settings.queue_bytes is not None:

@@ -50,9 +50,10 @@ def failed_within(connection: Connection, seconds: float, delivery_keys: Collect
         QueryCanceled: it took longer.
     """
     keys = ",".join(rf"\\x{delivery_key.hex()}" for delivery_key in delivery_keys)
-    # Postgres takes two statements at once only if they have no parameters.
-    failed = _SQL["failed"].replace("%(delivery_keys)b", f"'{{{keys}}}'::bytea[]")
-    cursor = connection.execute(f"SET LOCAL statement_timeout = {int(1000 * seconds)}; {failed}".encode())
+    # Postgres takes two statements at once only without parameters.
+    query = _SQL["failed"].replace("%(delivery_keys)b", f"'{{{keys}}}'::bytea[]")
+    limit = f"SET LOCAL statement_timeout = {int(1000 * seconds)}"
+    cursor = connection.execute(f"{limit}; {query}".encode(), prepare=False)
     cursor.nextset()
     return _failures(cursor)
 
@@ -121,7 +122,7 @@ def take_on(
     if not deliveries and not admissions:
         return set()
     addresses = [delivery.address for delivery in deliveries]
-    taken = connection.execute(
+    rows = connection.execute(
         _SQL["take_on"],
         {
             **_item_columns(admissions),
@@ -149,16 +150,16 @@ def take_on(
             "seconds": lease,
         },
     ).fetchall()
-    if any(old_code_may_run for _, old_code_may_run in taken):
+    if any(old_code_may_run for _, old_code_may_run in rows):
         contents = {
             delivery.delivery_key: at_rest.seal_content_for_old_code(
                 delivery.delivery_key, delivery.chat_id, delivery.message
             )
             for delivery in deliveries
         }
-        values = {"delivery_keys": [key for key, _ in taken], "contents": [contents[key] for key, _ in taken]}
+        values = {"delivery_keys": [key for key, _ in rows], "contents": [contents[key] for key, _ in rows]}
         connection.execute(_SQL["seal_for_old_code"], values)
-    return {delivery_key for delivery_key, _ in taken}
+    return {delivery_key for delivery_key, _ in rows}
 
 
 def correct(connection: Connection, corrections: Mapping[bytes, RememberedRequest]) -> None:
