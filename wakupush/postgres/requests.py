@@ -150,16 +150,16 @@ def take_on(
             "seconds": lease,
         },
     ).fetchall()
+    new_keys = {delivery_key for delivery_key, _ in rows}
     if any(old_code_may_run for _, old_code_may_run in rows):
         contents = {
-            delivery.delivery_key: at_rest.seal_content_for_old_code(
-                delivery.delivery_key, delivery.chat_id, delivery.message
-            )
-            for delivery in deliveries
+            each.delivery_key: at_rest.seal_content_for_old_code(each.delivery_key, each.chat_id, each.message)
+            for each in deliveries
+            if each.delivery_key in new_keys
         }
-        values = {"delivery_keys": [key for key, _ in rows], "contents": [contents[key] for key, _ in rows]}
+        values = {"delivery_keys": list(contents), "contents": list(contents.values())}
         connection.execute(_SQL["seal_for_old_code"], values)
-    return {delivery_key for delivery_key, _ in rows}
+    return new_keys
 
 
 def correct(connection: Connection, corrections: Mapping[bytes, RememberedRequest]) -> None:

@@ -316,8 +316,8 @@ class IngestSettings(Group):
 
     poll_interval: Annotated[float, Field(gt=0, le=2), _FROM_DURATION] = 0.05
     """Seconds between polls of a shard, at most 2: a node without a read for 5 s counts as unreachable. Messages of one
-    poll share a task. After a poll that filled a task, the next follows at once. While all queues in use are long, it
-    polls every 0.2 s."""
+    poll share a task. After a poll that filled a task, the next follows at once. While all queues in use are long,
+    ingest polls every 0.2 s."""
     batch_size: Annotated[int, Field(ge=1, le=1000)] = 64
     """Most messages in one task; four times as many if one read of the node brings more than that."""
     queue_bytes: Count | None = None
