@@ -19,10 +19,13 @@ from cluster.addons import Prometheus, keda, register_api, wait_for_api
 from cluster.binaries import Binaries
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
+from e2e.stacks import refused_by_redis
 from support.replica import Replica
 from wakupush.devnet.postgres import PostgresServer
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import Stack
+from wakupush.model.roles import Role
+from wakupush.redis.users import RedisUser
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "wakupush"
@@ -75,8 +78,8 @@ class Rehearsal:
             settings.setdefault(group, {})[setting] = int(value)
         return {
             "publicKey": str(self.parts.key.public_key),
-            # Its connection string names two servers.
-            "postgres": {"connectBy": "owner"},
+            "postgres": {"database": "postgres", "parameters": _either(self.parts.postgres, self.replica)},
+            "redis": {"url": f"redis://127.0.0.1:{self.parts.redis.port}/0"},
             "node": {"urls": [self.parts.node_url]},
             "gorush": {"url": self.parts.gorush_url},
             "settings": settings,
@@ -87,7 +90,14 @@ class Rehearsal:
 
     @property
     def dsn(self) -> str:
-        return _dsn(self.parts.postgres, self.replica)
+        return f"postgresql://postgres@/postgres?{_either(self.parts.postgres, self.replica)}"
+
+    def refusals(self) -> list[str]:
+        """Return what Postgres refused to roles, and Redis to users since it started."""
+        logs = [server.log for server in (self.parts.postgres, self.replica)]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+        by_postgres = [line for line in lines if "permission denied" in line]
+        return by_postgres + [" ".join(refusal) for refusal in refused_by_redis(self.parts)]
 
     def connect(self) -> psycopg.Connection:
         """Return a connection to the Postgres that takes writes, in autocommit mode."""
@@ -190,23 +200,29 @@ def rehearsing(binaries: Binaries, directory: Path, say: Callable[[str], None]) 
                 replica.start()
                 replica.make_synchronous()
                 say("Postgres and its replica, Redis, the node and gorush run")
-                _make_namespace(plane, parts, _dsn(parts.postgres, replica))
-                yield Rehearsal(plane, kubelet, prometheus, parts, replica, directory, say)
+                rehearsal = Rehearsal(plane, kubelet, prometheus, parts, replica, directory, say)
+                _make_namespace(rehearsal)
+                yield rehearsal
             finally:
                 replica.stop()
                 parts.stop()
 
 
-def _dsn(*servers: PostgresServer) -> str:
-    """Return a connection string that leads to the one of several that takes writes."""
-    hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
-    return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+def _either(*servers: PostgresServer) -> str:
+    """Return parameters of a connection string that lead to the one of several servers that takes writes."""
+    hosts, ports = ",".join("127.0.0.1" for _ in servers), ",".join(str(server.port) for server in servers)
+    return f"host={hosts}&port={ports}&target_session_attrs=read-write"
 
 
-def _make_namespace(plane: ControlPlane, parts: Stack, dsn: str) -> None:
+def _make_namespace(rehearsal: Rehearsal) -> None:
+    parts = rehearsal.parts
     restricted = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
     secret = partial(dict, apiVersion="v1", kind="Secret")
-    plane.apply(
+    # Postgres and Redis on loopback take any password.
+    passwords = {f"postgres-{role.removeprefix('wakupush_')}-password": "rehearsal" for role in Role}
+    passwords |= {f"redis-{user}-password": "rehearsal" for user in RedisUser}
+    owner = {"postgres-host": "127.0.0.1", "postgres-user": "postgres", "postgres-password": "rehearsal"}
+    rehearsal.plane.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}},
         secret(
             metadata={"name": "wakupush-identity", "namespace": NAMESPACE},
@@ -215,9 +231,10 @@ def _make_namespace(plane: ControlPlane, parts: Stack, dsn: str) -> None:
         secret(
             metadata={"name": "wakupush", "namespace": NAMESPACE},
             stringData={
-                "postgres-dsn": dsn,
-                "redis-url": parts.redis_url,
+                "postgres-dsn": rehearsal.dsn,
                 "feedback-secret": parts.environment["WAKUPUSH_GORUSH__FEEDBACK_SECRET"],
+                **owner,
+                **passwords,
             },
         ),
     )

@@ -16,7 +16,7 @@ from cluster.binaries import Binaries, MissingError, find
 from cluster.control_plane import CommandError
 from cluster.rehearsal import ROOT, Rehearsal, rehearsing
 from cluster.scenarios import SCENARIOS, Scenario
-from cluster.traffic import ScenarioFailedError
+from cluster.traffic import ScenarioFailedError, check
 from wakupush.devnet.processes import StartFailedError, WaitTimeoutError
 
 #: What makes a scenario fail, and the next one go on.
@@ -89,9 +89,12 @@ def _rehearse(binaries: Binaries, directory: Path, chosen: list[Scenario], out: 
 
 def _run(rehearsal: Rehearsal, scenario: Scenario) -> tuple[str, bool]:
     try:
-        return scenario.run(rehearsal), True
+        seen = scenario.run(rehearsal)
+        refusals = rehearsal.refusals()
+        check(not refusals, f"roles and users lack rights: {refusals}")
     except _FAILURES as error:
         return str(error) or type(error).__name__, False
+    return seen, True
 
 
 if __name__ == "__main__":

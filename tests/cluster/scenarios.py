@@ -105,10 +105,8 @@ def refuses_a_failed_migration(rehearsal: Rehearsal) -> str:
     """An upgrade whose migration cannot reach Postgres fails, and what runs goes on."""
     rehearsal.upgrade(rehearsal.values("none"))
     before = {pod["metadata"]["name"] for pod in rehearsal.pods()}
-    values = rehearsal.values("none", secrets={"postgres": {"name": "wakupush", "key": "wrong-dsn"}})
-    rehearsal.kubectl(
-        "patch", "secret", "wakupush", "-p", '{"stringData":{"wrong-dsn":"postgresql://nobody@127.0.0.1:1/none"}}'
-    )
+    nowhere = {"database": "postgres", "port": 1}
+    values = rehearsal.values("none", postgres=nowhere)
     try:
         rehearsal.upgrade(values)
     except CommandError as error:

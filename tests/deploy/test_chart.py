@@ -236,6 +236,19 @@ def test_what_operators_add_is_in_every_pod_of_ours():
             assert (own["startupProbe"]["failureThreshold"], own["livenessProbe"]["failureThreshold"]) == (120, 4)
 
 
+def test_only_feedback_listens_on_before_it_stops():
+    pods = {
+        each["metadata"]["name"]: spec for each, spec in pod_specs(objects(MINIMAL)) if each["kind"] == "Deployment"
+    }
+    hooks = {
+        name: container["lifecycle"]
+        for name, spec in pods.items()
+        for container in spec["containers"]
+        if "lifecycle" in container
+    }
+    assert hooks == {"wakupush-feedback": {"preStop": {"exec": {"command": ["sleep", "5"]}}}}
+
+
 def test_all_images_come_from_the_mirror():
     mirror = "mirror.example.org:5000/all"
     rendered = objects(VALUES["trial"], "--set", f"global.imageRegistry={mirror},global.storageClass=fast")
