@@ -141,23 +141,21 @@ def decide(
         measured = kind.measure(connection, readable, context)
         if context.divides:
             express = kind.express(readable, measured, context)
-            newcomers = {message.entry.hash for message in readable} - express
-            messages, left_to_rest = _leave_out(kind.queue, messages, newcomers)
-            rest += left_to_rest
+            rest += [(kind.queue, message) for message in readable if message.entry.hash not in express]
             readable = [message for message in readable if message.entry.hash in express]
         verdicts = limits.ask(kind.charge(readable, measured, context))
         if context.divides and kind.exceeds is not None:
             above = kind.exceeds(readable, measured, verdicts)
-            messages, above_limits = _leave_out(kind.queue, messages, above)
-            rest += above_limits
+            rest += [(kind.queue, message) for message in readable if message.entry.hash in above]
             readable = [message for message in readable if message.entry.hash not in above]
         facts = measured
         if kind.look_up is not None:
             facts, cut = kind.look_up(connection, readable, measured, verdicts, context)
-            messages, later_messages = _leave_out(kind.queue, messages, cut)
-            passed_on += later_messages
+            passed_on += [(kind.queue, message) for message in readable if message.entry.hash in cut]
             limits.give_back(cut)
             readable = [message for message in readable if message.entry.hash not in cut]
+        left_out = {message.entry.hash for _, message in rest + passed_on}
+        messages = [message for message in messages if message.entry.hash not in left_out]
         kind_outcomes = kind.decide(readable, facts, verdicts, context)
         if len(readable) == len(messages):
             return Decisions(kind_outcomes, passed_on, rest)
@@ -216,16 +214,6 @@ def _divide(
         for message, signer in pairs:
             (to_queues if signer in proven else to_rest).append((queue, message))
     return to_queues, to_rest
-
-
-def _leave_out(
-    queue: Queue, messages: Sequence[Message], hashes: AbstractSet[bytes]
-) -> tuple[Sequence[Message], list[tuple[Queue, Message]]]:
-    """Return the messages without those of these hashes (32 bytes each), and these for a queue."""
-    if not hashes:
-        return messages, []
-    left_out = [(queue, message) for message in messages if message.entry.hash in hashes]
-    return [message for message in messages if message.entry.hash not in hashes], left_out
 
 
 def _split(messages: Iterable[Message]) -> tuple[list[Message], list[tuple[Queue, Message]]]:
