@@ -6,12 +6,12 @@ from itertools import product
 from wakupush.model import limits
 from wakupush.model.events import EventKind
 from wakupush.model.failures import OF_DELIVERIES, Failure, Retry
-from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, QUEUES, Queue
 from wakupush.runtime import metrics
 from wakupush.runtime.counters import Series
 from wakupush.runtime.settings import Settings
 from wakupush.server.beat.jobs import JOBS
+from wakupush.server.delivery.apps import app_platforms
 from wakupush.server.delivery.events import failure_kind
 
 
@@ -37,15 +37,15 @@ def of_worker(queue: Queue, settings: Settings) -> Series:
     }
     if queue is not DISPATCH:
         return handling
-    app_platforms = [AppPlatform(app, platform).labels for app in settings.app_names for platform in Platform]
+    platform_labels = [one.labels for one in app_platforms(settings)]
     again = [failure.label for failure in OF_DELIVERIES if failure.retry is not Retry.NEVER]
     return {
         **handling,
-        metrics.EVENTS: _delivery_events(app_platforms),
-        metrics.DELIVERY_SECONDS: app_platforms,
-        metrics.RETRIES: [(*labels, failure) for labels in app_platforms for failure in again],
-        metrics.DELIVERIES_DEFERRED: app_platforms,
-        metrics.BREAKER_OPENED: app_platforms,
+        metrics.EVENTS: _delivery_events(platform_labels),
+        metrics.DELIVERY_SECONDS: platform_labels,
+        metrics.RETRIES: [(*labels, failure) for labels in platform_labels for failure in again],
+        metrics.DELIVERIES_DEFERRED: platform_labels,
+        metrics.BREAKER_OPENED: platform_labels,
     }
 
 
@@ -58,8 +58,8 @@ def of_beat() -> Series:
     }
 
 
-def _delivery_events(app_platforms: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str, str, str]]:
-    for labels in app_platforms:
+def _delivery_events(platform_labels: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, str, str, str]]:
+    for labels in platform_labels:
         yield EventKind.ADMITTED, DISPATCH.name, *labels, ""
         yield EventKind.ATTEMPT, DISPATCH.name, *labels, ""
         yield EventKind.DELIVERED, DISPATCH.name, *labels, ""

@@ -5,7 +5,7 @@ It also says how full Redis and Postgres are: no other exporter has to know thei
 
 import time
 from collections.abc import Callable, Iterable
-from threading import Lock
+from threading import RLock
 
 import psycopg
 import structlog
@@ -51,27 +51,23 @@ class BacklogCollector(Collector):
             "redis": self._look_at_redis,
             "postgres": self._look_at_postgres,
         }
-        self._lock = Lock()
+        self._lock = RLock()
 
     def collect(self) -> Iterable[Metric]:
         """Return all gauges of the exporter as they are now."""
         with self._lock:
-            self.look()
+            self.check()
             return [metric for gauge in metrics.EXPORTER for metric in gauge.collect()]
-
-    def look(self) -> probes.Checks:
-        """Set all gauges; return for each source whether it answered."""
-        for gauge in metrics.EXPORTER:
-            gauge.clear()
-        results = {source: _answers(source, look) for source, look in self._sources.items()}
-        for source, is_up in results.items():
-            metrics.EXPORTER_UP.labels(source).set(is_up)
-        return results
 
     def check(self) -> probes.Checks:
         """Set all gauges, while no scrape does; return for each source whether it answered."""
         with self._lock:
-            return self.look()
+            for gauge in metrics.EXPORTER:
+                gauge.clear()
+            results = {source: _answers(source, look) for source, look in self._sources.items()}
+            for source, is_up in results.items():
+                metrics.EXPORTER_UP.labels(source).set(is_up)
+            return results
 
     def _look_at_redis(self) -> None:
         now = time.time()

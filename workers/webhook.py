@@ -4,8 +4,6 @@ gorush calls the webhook in the worker that pushes, one call after another, and 
 after two statements at most, and quickly also where it fails.
 """
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

@@ -54,11 +54,13 @@ def open_(
     duration_text: Annotated[str, typer.Option("--for", help="How long: 45s, 10m, 2h.")] = "10m",
 ) -> None:
     """Stop posts to a platform for some time, for example while gorush is replaced. Deliveries wait meanwhile."""
-    from wakupush.operate import breakers
+    from wakupush.redis.breaker import BreakerStore
 
     seconds = duration(duration_text, "--for")
     with _selected(app_name, platform) as (redis, selection):
-        breakers.open_for(redis, selection, seconds)
+        store = BreakerStore(redis)
+        for each in selection:
+            store.open_for(each, seconds)
     for each in selection:
         typer.echo(f"{each.title}: open for {duration_text}; then probes find out whether the route works")
 
@@ -66,10 +68,11 @@ def open_(
 @app.command("close")
 def close(platform: PlatformArgument, *, app_name: AppOption = None) -> None:
     """Let posts go out again at once, without waiting for the next probe. Exits with 1 if nothing was open."""
-    from wakupush.operate import breakers
+    from wakupush.redis.breaker import BreakerStore
 
     with _selected(app_name, platform) as (redis, selection):
-        closed = breakers.close(redis, selection)
+        store = BreakerStore(redis)
+        closed = [each for each in selection if store.close(each)]
     for each in selection:
         typer.echo(f"{each.title}: {'closed' if each in closed else 'it was closed already'}")
     raise typer.Exit(int(not closed))

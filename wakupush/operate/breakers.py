@@ -1,6 +1,6 @@
 """The circuit breakers of all apps and platforms, for an operator."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redis import Redis, RedisError
@@ -41,24 +41,3 @@ def _status(store: BreakerStore, app_platform: AppPlatform) -> BreakerStatus:
     return BreakerStatus(
         app_platform, view.state, store.open_seconds(app_platform), view.faults, view.probes, view.full
     )
-
-
-def open_for(redis: Redis, selection: Sequence[AppPlatform], seconds: float) -> None:
-    """Open breakers: no post begins for that long, and then probes find out whether the route works.
-
-    Raises:
-        RedisError: Redis does not answer.
-    """
-    store = BreakerStore(redis)
-    for app_platform in selection:
-        store.open_for(app_platform, seconds)
-
-
-def close(redis: Redis, selection: Sequence[AppPlatform]) -> list[AppPlatform]:
-    """Close breakers; return those that were not closed.
-
-    Raises:
-        RedisError: Redis does not answer.
-    """
-    store = BreakerStore(redis)
-    return [app_platform for app_platform in selection if store.close(app_platform)]

@@ -4,8 +4,6 @@ The standard library's, because workers have loaded that already: another would 
 connection carries one request, so that none is idle: a slow sender holds a thread for at most `REQUEST_SECONDS`.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import sys

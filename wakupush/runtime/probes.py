@@ -1,7 +1,5 @@
 """The answers of a process on /healthz, /readyz and /metrics."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

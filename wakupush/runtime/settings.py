@@ -44,6 +44,8 @@ START_SECONDS = 5.0
 FILE_VARIABLE = "WAKUPUSH_CONFIG"
 #: Of the variables that stand for options of ``wakupush client``: they are no settings of a server.
 CLIENT_PREFIX = "WAKUPUSH_CLIENT_"
+#: Of the variables that are for tests alone.
+_TEST_PREFIX = "WAKUPUSH_TEST_"
 #: The field of `Settings` with a table for each app.
 _APPS = "apps"
 #: The app of `wakupush canary`, and the topic of its devices.
@@ -120,6 +122,11 @@ def _checked(check: Callable[[Any], object], kind: LiteralString, text: LiteralS
     return AfterValidator(validate)
 
 
+def _differ(name_of: Callable[[str], str], text: LiteralString) -> AfterValidator:
+    """Return a validator that refuses addresses of which two have the same name."""
+    return _checked(lambda addresses: len(set(map(name_of, addresses))) == len(addresses), "names", text)
+
+
 def _is_sentinel(address: str) -> bool:
     return re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@;]+):\d{1,5}", address) is not None
 
@@ -147,6 +154,23 @@ Multiaddress = Annotated[
         "multiaddresses are expected such as /dns4/store.example.org/tcp/30303/p2p/16Uiu2HAm…",
     ),
 ]
+#: Without these checks, s3a://bucket would be a folder of that name.
+Place = Annotated[
+    str,
+    _checked(
+        re.compile("s3://[^/]+.*|(?![a-z][a-z0-9+.-]*:/).+").fullmatch,
+        "place",
+        "a folder or s3://BUCKET/PATH is expected",
+    ),
+]
+Folder = Annotated[
+    Path,
+    _checked(
+        lambda folder: not re.match("[a-z][a-z0-9+.-]*:/", str(folder)),
+        "folder",
+        "a folder is expected; only the lake and reports can be in a store",
+    ),
+]
 PubsubTopic = Annotated[str, _checked(_PUBSUB_TOPIC.fullmatch, "shard", "shards are expected such as /waku/2/rs/16/32")]
 
 
@@ -159,7 +183,7 @@ class Group(BaseModel):
 class WakuSettings(Group):
     """The Waku nodes."""
 
-    url: HttpUrls = ("http://127.0.0.1:8645",)
+    url: Annotated[HttpUrls, _differ(node_name, "a node is named twice")] = ("http://127.0.0.1:8645",)
     """URL of the REST API of a nwaku or go-waku relay node, or a JSON list of several: ingest reads all of them, and
     each answer goes to two of them."""
     shards: Annotated[tuple[PubsubTopic, ...], Field(min_length=1), NoDecode, _FROM_JSON] = (
@@ -181,13 +205,6 @@ class WakuSettings(Group):
     def nodes(self) -> dict[str, str]:
         """The URLs of all nodes, by their names."""
         return {node_name(url): url for url in self.url}
-
-    @field_validator("url")
-    @classmethod
-    def _names_each_node_once(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(map(node_name, urls))) < len(urls):
-            raise PydanticCustomError("nodes", "a node is named twice")
-        return urls
 
     @field_validator("shards")
     @classmethod
@@ -335,7 +352,9 @@ class ReconcileSettings(Group):
 
     stores: Annotated[tuple[HttpUrl, ...], NoDecode, _FROM_JSON] = ()
     """URLs of the REST APIs of nodes with a Store, as a JSON list; if empty, all of `WAKUPUSH_WAKU__URL`."""
-    store_peers: Annotated[tuple[Multiaddress, ...], NoDecode, _FROM_JSON] = ()
+    store_peers: Annotated[
+        tuple[Multiaddress, ...], NoDecode, _FROM_JSON, _differ(peer_name, "a host and port is named twice")
+    ] = ()
     """Multiaddresses of other people's Stores, as a JSON list, for example those of the network's fleet. A node of
     `WAKUPUSH_WAKU__URL` asks them for the server's own topics: every few minutes, and every hour for the window."""
     store_peer_pause: Annotated[float, Field(gt=0, le=10), _FROM_DURATION] = 1.0
@@ -354,13 +373,6 @@ class ReconcileSettings(Group):
     def peers(self) -> dict[str, str]:
         """The multiaddresses of all Store peers, by their names."""
         return {peer_name(address): address for address in self.store_peers}
-
-    @field_validator("store_peers")
-    @classmethod
-    def _names_each_peer_once(cls, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(map(peer_name, addresses))) < len(addresses):
-            raise PydanticCustomError("peers", "a host and port is named twice")
-        return addresses
 
 
 class WorkerSettings(Group):
@@ -494,17 +506,17 @@ def is_remote(place: str) -> bool:
 class PipelineSettings(Group):
     """`wakupush pipeline`, which needs the extra `pipeline` and Java 17."""
 
-    warehouse: str = "lake"
+    warehouse: Place = "lake"
     """Place of the lake's tables: a folder that every Spark process reaches under this path, or `s3://BUCKET/PATH`."""
     catalog: Annotated[dict[str, SecretStr], NoDecode, _FROM_JSON] = Field(default={})
     """Properties of Iceberg's catalog. Unless `type` or `catalog-impl` is among them, it is our Postgres."""
-    keys: Path = Path("lake-keys")
+    keys: Folder = Path("lake-keys")
     """Folder of the keys of the lake's pseudonyms, outside of the lake."""
-    archive: Path = Path("archive")
+    archive: Folder = Path("archive")
     """Folder of messages from Stores, which every Spark process reaches under this path."""
     pseudonym_days: Count = 28
     """Days after which the pseudonyms of events, and those of the lake, change: the same for workers and pipeline."""
-    reports: str = "reports"
+    reports: Place = "reports"
     """Folder for reports, or `s3://BUCKET/PATH` in the store of the lake."""
     report_dsn: SecretStr | None = None
     """Connection string of a Postgres database for reports, in the schema `wakupush_reports`."""
@@ -520,21 +532,6 @@ class PipelineSettings(Group):
     """Approximate number of events in one commit of an export."""
     shuffle_partitions: Count = 8
     """Number of Spark's shuffle partitions; four for each core of a large cluster."""
-
-    # Without these two, s3a://bucket would be a folder of that name.
-    @field_validator("warehouse", "reports")
-    @classmethod
-    def _is_a_folder_or_s3(cls, place: str) -> str:
-        if not re.fullmatch("s3://[^/]+.*|(?![a-z][a-z0-9+.-]*:/).+", place):
-            raise PydanticCustomError("place", "a folder or s3://BUCKET/PATH is expected")
-        return place
-
-    @field_validator("keys", "archive")
-    @classmethod
-    def _is_a_folder(cls, folder: Path) -> Path:
-        if re.match("[a-z][a-z0-9+.-]*:/", str(folder)):
-            raise PydanticCustomError("folder", "a folder is expected; only the lake and reports can be in a store")
-        return folder
 
 
 class Settings(BaseSettings):
@@ -725,9 +722,9 @@ def load_with_sources() -> tuple[Settings, dict[str, str]]:
     ours = {
         name.upper(): name
         for name in sorted(os.environ)
-        if name.upper().startswith("WAKUPUSH_") and not name.upper().startswith(CLIENT_PREFIX)
+        if name.upper().startswith("WAKUPUSH_") and not name.upper().startswith((CLIENT_PREFIX, _TEST_PREFIX))
     }
-    unknown = [name for upper, name in ours.items() if not _is_known(upper)]
+    unknown = [name for upper, name in ours.items() if upper != FILE_VARIABLE and not _is_setting(upper)]
     if unknown:
         raise SettingsError("unknown settings: " + ", ".join(map(_suggest, unknown)))
     path = os.environ[ours[FILE_VARIABLE]] if FILE_VARIABLE in ours else None
@@ -835,11 +832,6 @@ def _variables() -> Iterator[str]:
 #: The names of all variables that are settings, but for those of apps.
 _VARIABLES = frozenset(_variables())
 _OF_AN_APP = re.compile(f"WAKUPUSH_APPS__[A-Z0-9]+(_[A-Z0-9]+)*(__({'|'.join(AppSettings.model_fields).upper()}))?")
-
-
-def _is_known(name: str) -> bool:
-    """Return whether a variable with our prefix is a setting, names the file of settings, or is for tests."""
-    return _is_setting(name) or name == FILE_VARIABLE or name.startswith("WAKUPUSH_TEST_")
 
 
 def _is_setting(name: str) -> bool:

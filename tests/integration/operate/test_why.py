@@ -16,11 +16,12 @@ from wakupush.model.failures import Failure
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.queues import DISPATCH, REGISTRATION
 from wakupush.model.roles import Role
-from wakupush.operate import breakers, why
+from wakupush.operate import why
 from wakupush.operate.why import ADVICE
 from wakupush.postgres import dead_letters, history
 from wakupush.protocol.hashing import message_hash, shake256_64
 from wakupush.protocol.keys import PrivateKey
+from wakupush.redis.breaker import BreakerStore
 from wakupush.redis.presence import Presence
 from wakupush.server.delivery.next_attempts import attempt_due
 
@@ -202,14 +203,14 @@ def test_of_many_events_the_newest_are_read(server, client, conclusion, monkeypa
 def test_a_push_that_waits_says_what_for(run, server, client, monkeypatch):
     redis, ios = server.context.redis, AppPlatform("", Platform.IOS)
     registered = server.register(client)
-    breakers.open_for(redis, [ios], 60)
+    BreakerStore(redis).open_for(ios, 60)
     message = request(client, server, registered)
     server.handle(DISPATCH, message)
     name = message_hash(SHARD, message).hex()
     assert "is a breaker open?" in run(server, name), "without Redis"
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", server.context.settings.redis.url.get_secret_value())
     assert "it waits: the breaker of ios is open" in run(server, name)
-    breakers.close(redis, [ios])
+    BreakerStore(redis).close(ios)
     assert "no `wakupush worker dispatch` runs" in run(server, name)
     Presence(redis, "worker dispatch", dict).write()
     assert "it waits for gorush's answer, or for a slot" in run(server, name)

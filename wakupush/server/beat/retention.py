@@ -1,7 +1,5 @@
 """Jobs that bound what is stored: what is past its time, and what is too much."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -34,8 +34,6 @@ def measure(connection: Connection, messages: Sequence[Message], context: Contex
         for message in messages
         if isinstance(message.content, OpenedRequest)
     }
-    if not contents:
-        return RequestFacts()
     admitted, over = requests.admitted(connection, contents)
     addresses = {address for content in contents.values() for address in content.addresses if address is not None}
     receivers = requests.receivers(connection, addresses, context.identity.at_rest) if addresses else {}
