@@ -1,7 +1,7 @@
 """The state of the whole server in one look: what runs, what waits, what is stopped, and what is wrong about it."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -90,15 +90,11 @@ class Status:
 
 def read(settings: Settings) -> Status:
     """Ask all parts at the same time; it takes `PATIENCE` seconds and some at most, and changes nothing."""
-    parts: dict[str, Callable[[], Mapping[str, Any]]] = {
-        "Redis": lambda: _redis(settings),
-        "Postgres": lambda: _postgres(settings),
-    }
     fields: dict[str, Any] = {}
     errors = {}
     with ThreadPoolExecutor() as executor:
         nodes = [executor.submit(_node, name, url, settings.waku.shards) for name, url in settings.waku.nodes.items()]
-        futures = {name: executor.submit(ask) for name, ask in parts.items()}
+        futures = {"Redis": executor.submit(_redis, settings), "Postgres": executor.submit(_postgres, settings)}
         for name, future in futures.items():
             try:
                 fields |= future.result()

@@ -210,7 +210,7 @@ def remember(facts, outcome):
     succeeded = [failure is None for failure in outcome.effect.failures]
     if not any(succeeded):
         return facts
-    return replace(facts, admitted={**facts.admitted, outcome.effect.message_id: RememberedRequest(succeeded)})
+    return replace(facts, admitted={**facts.admitted, outcome.effect.opened.message_id: RememberedRequest(succeeded)})
 
 
 @given(st.data(), requests())

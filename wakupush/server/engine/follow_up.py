@@ -64,9 +64,6 @@ class _Batch:
     committed: float
     #: When they leave, in monotonic seconds; at once, without another look, if it is 0.
     leaves: float
-    #: The deliveries that they report as pushed. Other processes may post them, too: beat claims what found no slot, or
-    #: failed for the time being.
-    reported_keys: frozenset[bytes]
     #: Its own posts, once they have begun.
     posts: list[Future[Failed]] = field(default_factory=list)
 
@@ -85,9 +82,8 @@ def follow_up(
     Answers that report on posts leave in their slot, whether something is posted or not.
     """
     answers = [_Answer(*pair) for pair in zip(outcomes, committed.answers, strict=True) if pair[1]]
-    reported_keys = frozenset[bytes]().union(*(answer.outcome.delivery_keys for answer in answers))
     leaves = _leaves(engine, context, answers) if kind.correct is not None and answers else 0.0
-    batch = _Batch(engine, kind, context, answers, time.monotonic(), leaves, reported_keys)
+    batch = _Batch(engine, kind, context, answers, time.monotonic(), leaves)
     answer_bytes = sum(len(answer.payload) for parts in committed.answers for _, answer in parts)
     size = sum(len(posting.delivery.message) for posting in committed.postings)
     if leaves:
@@ -142,8 +138,9 @@ def _publish(batches: Sequence[_Batch], *, must_look: bool = False) -> None:
     engine = batches[0].engine
     failed = wait_for((post for batch in batches for post in batch.posts), 0.0)
     if batches[0].leaves:
-        # Also if nothing is to be looked up: else a slow Postgres would show which requests were filtered.
-        reported_keys = frozenset[bytes]().union(*(batch.reported_keys for batch in batches))
+        # Other processes may post these, too: beat claims what found no slot, or failed for the time being. They are
+        # looked up also if there are none: else a slow Postgres would show which requests were filtered.
+        reported_keys = {key for batch in batches for answer in batch.answers for key in answer.outcome.delivery_keys}
         failures = _without_fail(_failed, engine, reported_keys)
         if failures is None and must_look:
             _try_again(engine, [(batch, answer) for batch in batches for answer in batch.answers])

@@ -17,9 +17,8 @@ from wakupush.model.registrations import Address, Target
 from wakupush.protocol import registration
 from wakupush.protocol import request as rules
 from wakupush.protocol.application import Type
-from wakupush.protocol.keys import PublicKey
 from wakupush.protocol.notification import fitting
-from wakupush.protocol.request import Filtered, Request
+from wakupush.protocol.request import Filtered
 from wakupush.server.delivery.apps import app_of
 from wakupush.server.delivery.retry import times_to_live
 from wakupush.server.engine.kind import Context
@@ -45,12 +44,7 @@ class Admission:
 class AnsweredRequest:
     """A push request with the answer to its sender."""
 
-    sender: PublicKey
-    #: The server's key that the sender knows.
-    server: PublicKey
-    #: Of the application message, 32 bytes.
-    message_id: bytes
-    request: Request
+    opened: OpenedRequest
     #: For each item what is reported to its sender, None for success.
     failures: tuple[Failure | None, ...]
     #: For each item the delivery that it waits for.
@@ -84,7 +78,7 @@ def decide(messages: Sequence[Message], facts: RequestFacts, verdicts: Verdicts,
                 message, message.content, facts, verdicts, context, answered=answered, delivery_keys=delivery_keys
             )
             if isinstance(request := outcome.effect, AnsweredRequest):
-                answered.setdefault(request.message_id, request)
+                answered.setdefault(message.content.message_id, request)
                 delivery_keys.update(admission.delivery.delivery_key for admission in request.admissions)
             outcomes.append(outcome)
     return outcomes
@@ -109,7 +103,8 @@ def _decide(
     if not verdicts.allow(REPEATS, message.entry.hash):
         return silence(message, EventKind.REFUSED, Failure.REPEATED_TOO_OFTEN, context)
     if (twin := answered.get(content.message_id)) is not None:
-        return _answered(message, replace(twin, sender=content.sender, admissions=()), context)
+        opened = replace(twin.opened, sender=content.sender)
+        return _answered(message, replace(twin, opened=opened, admissions=()), context)
     if content.request.too_many:
         refusal = message_event(
             context.task, message.entry, EventKind.REFUSED, context.now, failure=Failure.REQUEST_LIMIT
@@ -266,10 +261,7 @@ def _request(
     content: OpenedRequest, items: Sequence[_Item], facts: RequestFacts, admissions: tuple[Admission, ...]
 ) -> AnsweredRequest:
     return AnsweredRequest(
-        content.sender,
-        content.server,
-        content.message_id,
-        content.request,
+        content,
         failures=tuple(item.failure for item in items),
         delivery_keys=tuple(item.delivery_key for item in items),
         before=facts.admitted.get(content.message_id),
@@ -300,8 +292,9 @@ def _answered(
 
 def reply(request: AnsweredRequest) -> Reply:
     """Return the answer to the sender of a request."""
-    inner = rules.encode_response(request.request, request.failures)
-    return Reply(request.sender, request.server, Type.PUSH_NOTIFICATION_RESPONSE, inner)
+    opened = request.opened
+    inner = rules.encode_response(opened.request, request.failures)
+    return Reply(opened.sender, opened.server, Type.PUSH_NOTIFICATION_RESPONSE, inner)
 
 
 def first_failure(request: AnsweredRequest) -> Failure | None:

@@ -43,7 +43,7 @@ def store(connection: Connection, outcomes: Sequence[Outcome], context: Context)
 
 def _remembered(answered: Iterable[AnsweredRequest]) -> dict[bytes, RememberedRequest]:
     return {
-        request.message_id: RememberedRequest(
+        request.opened.message_id: RememberedRequest(
             [failure is None for failure in request.failures], request.before.week if request.before else None
         )
         for request in answered

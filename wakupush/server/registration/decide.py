@@ -48,9 +48,7 @@ def decide(messages: Sequence[Message], facts: Installations, verdicts: Verdicts
     for message in messages:
         if isinstance(message.content, OpenedRegistration):
             charge = by_message[message.entry.hash]
-            outcome = _decide(
-                message, message.content, charge, installations=installations, verdicts=verdicts, context=context
-            )
+            outcome = _decide(message, charge, installations=installations, verdicts=verdicts, context=context)
             if isinstance(outcome.effect, RegistrationEffect) and (change := outcome.effect.change) is not None:
                 installations.take(change.installation, change.row)
             outcomes.append(outcome)
@@ -64,14 +62,9 @@ def decide(messages: Sequence[Message], facts: Installations, verdicts: Verdicts
 
 
 def _decide(
-    message: Message,
-    content: OpenedRegistration,
-    charge: Charge,
-    *,
-    installations: Installations,
-    verdicts: Verdicts,
-    context: Context,
+    message: Message, charge: Charge, *, installations: Installations, verdicts: Verdicts, context: Context
 ) -> Outcome:
+    content = charge.content
     pseudonyms = context.identity.pseudonyms(content.installation, context.period)
     refuse = partial(_refused, message, content, context=context, pseudonyms=pseudonyms)
     if charge.first and not all(verdicts.allow(name, charge.first) for name in (FIRST_REGISTRATIONS, INSTALLATIONS)):
