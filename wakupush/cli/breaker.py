@@ -43,7 +43,7 @@ def list_(*, as_json: AsJson = False) -> None:
             typer.echo(json.dumps(_facts(breaker)))
     else:
         _print(statuses)
-    raise typer.Exit(int(any(breaker.state for breaker in statuses)))
+    raise typer.Exit(int(any(breaker.view.state for breaker in statuses)))
 
 
 @app.command("open")
@@ -91,11 +91,11 @@ def _facts(breaker: BreakerStatus) -> dict[str, object]:
     return {
         "app": app_name,
         "platform": platform,
-        "state": breaker.state.name.lower(),
+        "state": breaker.view.state.name.lower(),
         "open_seconds": round(breaker.open_seconds, 1),
-        "faults": breaker.faults,
-        "probes": breaker.probes,
-        "no_free_slot": breaker.is_full,
+        "faults": breaker.view.faults,
+        "probes": breaker.view.probes,
+        "no_free_slot": breaker.view.full,
     }
 
 

@@ -142,7 +142,7 @@ def _labels(app_platform: AppPlatform) -> dict[str, str]:
 
 
 def _breaker(status: Status, app_platform: AppPlatform) -> str:
-    states = (breaker.state.name.lower() for breaker in status.breakers if breaker.app_platform == app_platform)
+    states = (breaker.view.state.name.lower() for breaker in status.breakers if breaker.app_platform == app_platform)
     return next(states, "unknown")
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from redis import Redis, RedisError
 
 from wakupush.model.platforms import AppPlatform
-from wakupush.redis.breaker import BreakerState, BreakerStore
+from wakupush.redis.breaker import BreakerStore, BreakerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +14,9 @@ class BreakerStatus:
     """A breaker as it is in Redis."""
 
     app_platform: AppPlatform
-    state: BreakerState
+    view: BreakerView
     #: For how many seconds it stays open.
     open_seconds: float
-    #: Faults in a row while it is closed, and probes under way while it is probing.
-    faults: int
-    probes: int
-    #: Whether a process had no slot for a post in the last seconds.
-    is_full: bool
 
 
 def statuses(redis: Redis, selection: Iterable[AppPlatform]) -> list[BreakerStatus]:
@@ -31,13 +26,10 @@ def statuses(redis: Redis, selection: Iterable[AppPlatform]) -> list[BreakerStat
         RedisError: Redis does not answer.
     """
     store = BreakerStore(redis)
-    return [_status(store, app_platform) for app_platform in selection]
-
-
-def _status(store: BreakerStore, app_platform: AppPlatform) -> BreakerStatus:
-    view = store.read(app_platform)
-    if view is None:
-        raise RedisError("Redis does not answer")
-    return BreakerStatus(
-        app_platform, view.state, store.open_seconds(app_platform), view.faults, view.probes, view.full
-    )
+    statuses = []
+    for app_platform in selection:
+        view = store.read(app_platform)
+        if view is None:
+            raise RedisError("Redis does not answer")
+        statuses.append(BreakerStatus(app_platform, view, store.open_seconds(app_platform)))
+    return statuses

@@ -199,12 +199,12 @@ def _of_queues(status: Status) -> Iterator[str]:
 
 def _of_deliveries(status: Status) -> Iterator[str]:
     for breaker in status.breakers:
-        if breaker.state is not BreakerState.CLOSED:
-            name = breaker.app_platform.title
-            state = breaker.state.name.lower()
+        view, name = breaker.view, breaker.app_platform.title
+        if view.state is not BreakerState.CLOSED:
+            state = view.state.name.lower()
             yield f"the breaker of {name} is {state}: its notifications wait; why: `wakupush why --last-hour`"
-        elif breaker.faults:
-            name, many = breaker.app_platform.title, "post" if breaker.faults == 1 else f"{breaker.faults} posts"
+        elif view.faults:
+            many = "post" if view.faults == 1 else f"{view.faults} posts"
             yield f"the last {many} for {name} failed or hung: is gorush well? After some more the breaker opens"
     for waiting in status.deliveries:
         if waiting.due_age > MOST_WAIT:

@@ -128,8 +128,8 @@ def waits_for(redis: Redis, story: Story) -> str | None:
     app_platform = AppPlatform(admitted.app or "", Platform[(admitted.platform or "").upper()])
     running = {process.role for process in presence.read(redis) if not process.is_gone}
     [breaker] = breakers.statuses(redis, [app_platform])
-    if breaker.state is not BreakerState.CLOSED:
-        state = breaker.state.name.lower()
+    if breaker.view.state is not BreakerState.CLOSED:
+        state = breaker.view.state.name.lower()
         return f"it waits: the breaker of {app_platform.title} is {state}; why posts fail: `wakupush why --last-hour`"
     if f"worker {DISPATCH.name}" not in running:
         return "it waits: no `wakupush worker dispatch` runs; start it"
