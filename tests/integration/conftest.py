@@ -53,6 +53,14 @@ def redis_server(tmp_path_factory) -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture
+def redis(redis_server) -> Iterator[Redis]:
+    """A client of the Redis, which is empty."""
+    with Redis.from_url(redis_server.url) as client:
+        client.flushall()
+        yield client
+
+
 @pytest.fixture(scope="session")
 def node(tmp_path_factory, forkserver) -> Iterator[str]:
     """URL of a development Waku node."""
@@ -135,7 +143,7 @@ def _dsn(server: PostgresServer, database: str) -> str:
 
 
 @pytest.fixture
-def open_server(dsn, redis_server, node, gorush):
+def open_server(dsn, redis_server, redis, node, gorush):  # noqa: ARG001 - Redis is empty
     opened = []
 
     def open_it(**settings):
@@ -169,8 +177,6 @@ def open_server(dsn, redis_server, node, gorush):
         opened.append((context, observer))
         return Server(context, observer)
 
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
     httpx2.delete(f"{gorush}/dev/faults")
     yield open_it
     for context, observer in opened:

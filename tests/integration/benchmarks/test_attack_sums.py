@@ -6,7 +6,6 @@ from secrets import token_bytes
 
 import psutil
 import pytest
-from redis import Redis
 
 from benchmarks.attack.machine import Peaks, Share, chart_limits, used_by_all, used_by_others
 from benchmarks.attack.stored import Stored
@@ -17,13 +16,6 @@ ROWS, BYTES = 2000, 500
 #: A row's header, and its place in a page.
 OVERHEAD = 40
 MIB = 2**20
-
-
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield redis
 
 
 @pytest.fixture

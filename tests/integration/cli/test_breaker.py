@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from redis import Redis
 from typer.testing import CliRunner
 
 from wakupush.cli import app
@@ -14,13 +13,6 @@ from wakupush.runtime.settings import BreakerSettings
 from wakupush.server.delivery.breaker import Breaker
 
 IOS = AppPlatform("", Platform.IOS)
-
-
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as client:
-        client.flushall()
-        yield client
 
 
 @pytest.fixture

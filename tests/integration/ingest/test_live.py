@@ -59,13 +59,6 @@ def entry(content_topic=PERSONAL, size=400, **fields) -> Entry:
 
 
 @pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as client:
-        client.flushall()
-        yield client
-
-
-@pytest.fixture
 def enqueuer(redis_server, redis):
     chosen = settings(redis_server.url, batch_size=10)
     with celery_app(chosen) as app:
@@ -166,12 +159,6 @@ def test_time_in_a_store_is_no_time_in_the_queue(enqueuer, redis):
     redis.flushall()
     enqueuer.app.send_task("another", queue="query")
     assert oldest(redis) is None
-
-
-def test_large_polls_become_several_tasks(enqueuer, redis):
-    entries = [entry() for _ in range(25)]
-    enqueuer.enqueue(entries)
-    assert [len(batch) for batch in queued(redis)["registration"]] == [10, 10, 5]
 
 
 @pytest.mark.parametrize(("messages", "tasks"), [(40, [10] * 4), (41, [40, 1]), (85, [40, 40, 5])])
@@ -419,35 +406,6 @@ def test_enqueueing_recovers_after_a_redis_restart(enqueuer, redis_server):
     redis_server.restart()
     assert enqueuer.enqueue([entry()]).dropped + enqueuer.enqueue([entry()]).dropped <= 1
     assert enqueuer.enqueue([entry()]).sent == 1
-
-
-# Watched topics
-
-
-def test_the_marker_fits_one_run_of_redis_only(redis, redis_server):
-    assert not watched.is_complete(redis)
-    mark = watched.begin_filling(redis)
-    assert not watched.is_complete(redis)
-    watched.mark_complete(redis, mark)
-    assert watched.is_complete(redis)
-    life = redis.get(watched.LIFE)
-    redis_server.restart()
-    redis.mset({watched.LIFE: life, watched.MARKER: mark})  # as its file may have them
-    assert not watched.is_complete(redis)
-
-
-def test_topics_wiped_during_filling_are_incomplete(redis):
-    marks = [watched.begin_filling(redis) for _ in range(2)]
-    assert marks[0] == marks[1]
-    redis.flushall()
-    watched.mark_complete(redis, marks[0])
-    assert not watched.is_complete(redis)
-    again = watched.begin_filling(redis)
-    assert not watched.is_complete(redis)
-    watched.mark_complete(redis, again)
-    assert watched.is_complete(redis)
-    watched.mark_complete(redis, marks[1])  # who is late makes it only be filled once more
-    assert not watched.is_complete(redis)
 
 
 def test_a_claim_is_released_if_sending_fails(enqueuer, monkeypatch):

@@ -3,9 +3,6 @@
 import math
 from threading import Event
 
-import pytest
-from redis import Redis
-
 from support.answering import serving
 from wakupush.ingest.live.peers import RelayPeers
 from wakupush.redis import left_out
@@ -18,13 +15,6 @@ PEERS = (200, b'[{"shard":32,"peers":[{}]},{"shard":0,"peers":[]}]')
 HEALTHY = (200, b'{"nodeHealth":"READY","connectionStatus":"PartiallyConnected"}')
 ALONE = (200, b'{"nodeHealth":"READY","connectionStatus":"Disconnected"}')
 NO_ADMIN = (404, b"")
-
-
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield redis
 
 
 def look(redis, peers, health):

@@ -1,7 +1,6 @@
 """Processes of a server that is not there."""
 
 import pytest
-from redis import Redis
 
 from support.logs import logging_as_before
 from wakupush.redis.presence import Presence
@@ -14,14 +13,12 @@ def _logging():
 
 
 @pytest.fixture
-def announce(redis_server):
+def announce(redis):
     """Write to an empty Redis that processes run, with these checks of their readiness."""
 
     def announce(*roles, **checks):
         for role in roles:
-            Presence(Redis.from_url(redis_server.url), role, lambda: checks).write()
+            Presence(redis, role, lambda: checks).write()
 
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield announce
-        redis.flushall()
+    yield announce
+    redis.flushall()

@@ -28,10 +28,9 @@ IOS, ANDROID = (AppPlatform("", platform) for platform in (Platform.IOS, Platfor
 
 
 @pytest.fixture
-def redis(redis_server, announce):  # noqa: ARG001 - it empties Redis
-    with Redis.from_url(redis_server.url) as client:
-        watched.mark_complete(client, watched.begin_filling(client))
-        yield client
+def redis(redis):
+    watched.mark_complete(redis, watched.begin_filling(redis))
+    return redis
 
 
 @pytest.fixture

@@ -1,19 +1,9 @@
 """The nodes that senders leave out, in a real Redis."""
 
-import pytest
-from redis import Redis
-
 from wakupush.redis import left_out
 from wakupush.redis.left_out import ALL_SHARDS, ExcludedNodes, NodeFault
 
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/0"
-
-
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.delete(left_out.KEY, *redis.keys(f"{left_out.WITHOUT_PEERS}*"))
-        yield redis
 
 
 def test_a_node_is_left_out_on_single_shards_or_on_all(redis):

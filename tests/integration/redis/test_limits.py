@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
-from redis import Redis
 from structlog.testing import capture_logs
 
 from wakupush.model.limits import MINUTE, Limit
@@ -22,13 +21,6 @@ FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthChec
 STEPS = 32
 ALMOST_ONE = math.nextafter(1.0, 0.0)
 numbers = itertools.count()
-
-
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield redis
 
 
 def limit(key="", *, most=3, cost=1, name="name", after=None, floor=0):

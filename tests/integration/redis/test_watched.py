@@ -17,13 +17,6 @@ from wakupush.server.beat.queries import fill_watched_topics
 TOPICS = st.lists(st.binary(min_size=4, max_size=4).map(lambda some: bytes(byte % 3 for byte in some)), max_size=30)
 
 
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield redis
-
-
 def of_user(number):
     return number.to_bytes(64, "big")
 

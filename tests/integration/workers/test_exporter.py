@@ -7,7 +7,6 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 from psycopg.conninfo import make_conninfo
-from redis import Redis
 
 from support.deciding import IDENTITY
 from support.rows import ANDROID, IOS
@@ -32,15 +31,7 @@ SHARD = "/waku/2/rs/16/32"
 
 
 @pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as client:
-        client.flushdb()
-        yield client
-        client.flushdb()
-
-
-@pytest.fixture
-def app(redis_server, redis):  # noqa: ARG001 - which is empty before and after
+def app(redis_server, redis):  # noqa: ARG001 - which is empty
     app = celery_app(Settings(redis=RedisSettings(url=redis_server.url)))
     yield app
     app.close()

@@ -6,7 +6,6 @@ from dataclasses import replace
 import psycopg
 import pytest
 from prometheus_client import REGISTRY
-from redis import Redis
 
 from support.rows import ANDROID, IOS
 from support.served import trip
@@ -39,12 +38,6 @@ FROM generate_series(1, %s) AS n
 """
 
 
-@pytest.fixture(scope="module")
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        yield redis
-
-
 def fill(dsn, rows):
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(FILL, [rows])
@@ -59,8 +52,7 @@ class Clock:
 
 
 @pytest.fixture
-def resources(dsn, redis_server, redis, node):
-    redis.flushall()
+def resources(dsn, redis_server, redis, node):  # noqa: ARG001 - Redis is empty
     resources = open_beat(Settings(redis={"url": redis_server.url}, postgres={"dsn": dsn}, waku={"url": node}))
     yield replace(resources, clock=Clock(), pace=Pace(4))
     resources.close()

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import REGISTRY
-from redis import Redis
 
 from support.rows import ANDROID, IOS
 from wakupush.devnet.processes import free_port, wait_until
@@ -34,13 +33,6 @@ class Clock:
 
     def __call__(self):
         return self.now
-
-
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield redis
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from redis import Redis
 
 from support.served import SHARD, prove
 from wakupush.devnet import messages
@@ -31,13 +30,6 @@ def contacts(count: int) -> dict:
     return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
 
 
-@pytest.fixture
-def redis(redis_server):
-    with Redis.from_url(redis_server.url) as redis:
-        redis.flushall()
-        yield redis
-
-
 # Registrations.
 
 
@@ -55,7 +47,6 @@ def test_installations_of_each_key_an_hour_are_limited(open_server, client):
     server.register(other)
 
 
-@pytest.mark.usefixtures("redis")
 def test_returned_task_counts_once(open_server, client, monkeypatch):
     """A first registration that came back during ten minutes of an outage counted for fifty."""
     server = open_server(limits={"installations_per_key_per_hour": 2})
