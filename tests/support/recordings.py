@@ -32,6 +32,12 @@ class Recording:
     def content_type(self) -> str | None:
         return self.answer_headers.get("Content-Type")
 
+    @property
+    def text(self) -> str:
+        """The body of the answer as it came: JSON as Go writes it."""
+        is_text = self.answer == "" or (self.content_type or "").startswith("text/")
+        return str(self.answer) if is_text else json.dumps(self.answer, separators=(",", ":"))
+
     def content(self, body: Any = None) -> bytes:
         """Return the bytes of the request's body, or those of ``body`` instead."""
         value = self.body if body is None else body

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -14,34 +11,10 @@ import pytest
 from support import recordings
 from support.go_waku import CAPACITY, OTHER_SHARD, SHARD, Serve, development_node
 from support.nwaku import AREA, recorded_message
+from support.real_go_waku import BINARY, real_go_waku
 from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.waku.codec import decode_message
-
-BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
-
-
-@contextmanager
-def _go_waku(directory: Path) -> Iterator[httpx2.Client]:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [
-        *(BINARY, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16"),
-        *("--nat=none", "--relay", f"--pubsub-topic={SHARD}", f"--pubsub-topic={OTHER_SHARD}"),
-        *("--ip-colocation-limit=0", "--min-relay-peers-to-publish=0", "--log-level=ERROR"),
-        *("--store", "--store-message-db-url=sqlite3://store.db"),
-        *("--rest", "--rest-address=127.0.0.1", f"--rest-port={port}", "--rest-admin"),
-        f"--rest-relay-cache-capacity={CAPACITY}",
-    ]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: answers_http(f"{url}/debug/v1/info"), timeout=120, what="go-waku answers")
-        with httpx2.Client(base_url=url, timeout=10, trust_env=False) as client:
-            yield client
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(params=["development node", pytest.param("go-waku", marks=pytest.mark.real)])
@@ -52,7 +25,11 @@ def client(request: pytest.FixtureRequest, serve: Serve, tmp_path: Path) -> Iter
         return
     if not BINARY:
         pytest.skip("WAKUPUSH_TEST_WAKU does not name a go-waku binary")
-    with _go_waku(tmp_path) as client:
+    store = ("--store", "--store-message-db-url=sqlite3://store.db")
+    with (
+        real_go_waku(tmp_path, *store, "--rest-admin", f"--rest-relay-cache-capacity={CAPACITY}") as url,
+        httpx2.Client(base_url=url, timeout=10, trust_env=False) as client,
+    ):
         yield client
 
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from starlette.applications import Starlette
 
 from support import recordings
+from support.real_gorush import BINARY, account, running
 from wakupush.devnet.gorush import gorush
 from wakupush.devnet.gorush.app import create_app
 from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
-from wakupush.devnet.processes import Process, answers_http, free_port
 
 Serve = Callable[[Starlette], httpx2.Client]
 
@@ -240,49 +234,16 @@ def test_real_gorush_answers_the_same(name: str, real_gorush: httpx2.Client) -> 
 
 @pytest.fixture(scope="module")
 def real_gorush(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
-    binary = os.environ.get("WAKUPUSH_TEST_GORUSH")
-    if not binary:
+    """A gorush behind a proxy that refuses every connection."""
+    if not BINARY:
         pytest.skip("set WAKUPUSH_TEST_GORUSH to a gorush 1.22 binary")
-    directory = tmp_path_factory.mktemp("gorush")
-    port = free_port()
-    process = Process(
-        "gorush",
-        [binary, "-c", str(_gorush_config(directory, port))],
-        log=directory / "gorush.log",
-        ready=lambda: answers_http(f"http://127.0.0.1:{port}/healthz"),
-    )
-    with process, httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+    core = {"http_proxy": "http://127.0.0.1:9"}
+    android = {"enabled": True, "credential": account("http://127.0.0.1:9/token")}
+    with (
+        running(tmp_path_factory.mktemp("gorush"), core=core, android=android, log={"hide_token": False}) as gorush,
+        httpx2.Client(base_url=gorush.url, timeout=60) as client,
+    ):
         yield client
-
-
-def _gorush_config(directory: Path, port: int) -> Path:
-    """Write a configuration with invented credentials and a proxy that refuses every connection."""
-    pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    apns_key = ec.generate_private_key(ec.SECP256R1()).private_bytes(*pem)
-    google_key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(*pem)
-    account = {
-        "type": "service_account",
-        "project_id": "invented",
-        "private_key_id": "1",
-        "private_key": google_key.decode(),
-        "client_email": "push@invented.iam.gserviceaccount.com",
-        "token_uri": "http://127.0.0.1:9/token",
-    }
-    config = {
-        "core": {"address": "127.0.0.1", "port": str(port), "sync": True, "http_proxy": "http://127.0.0.1:9"},
-        "android": {"enabled": True, "credential": json.dumps(account)},
-        "ios": {
-            "enabled": True,
-            "key_base64": base64.b64encode(apns_key).decode(),
-            "key_type": "p8",
-            "key_id": "ABCDE12345",
-            "team_id": "ABCDE12345",
-        },
-        "log": {"hide_token": False},
-    }
-    path = directory / "gorush.yml"
-    path.write_text(json.dumps(config))  # JSON is YAML
-    return path
 
 
 def _ios(token: str) -> dict[str, Any]:

@@ -39,8 +39,7 @@ def recorded(*beginnings):
 
 
 def answer_of(recording):
-    is_text = recording.answer == "" or (recording.content_type or "").startswith("text/")
-    return recording.status, recording.answer if is_text else json.dumps(recording.answer)
+    return recording.status, recording.text
 
 
 def is_ok(recording):

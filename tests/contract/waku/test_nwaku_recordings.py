@@ -26,9 +26,7 @@ def recorded(*beginnings):
 
 
 def response(recording):
-    is_text = recording.answer == "" or recording.content_type.startswith("text/")
-    content = recording.answer if is_text else json.dumps(recording.answer)
-    return recording.status, content.encode()
+    return recording.status, recording.text.encode()
 
 
 @contextmanager

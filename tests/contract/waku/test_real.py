@@ -1,69 +1,32 @@
 """The client against a real go-waku on loopback."""
 
 import os
-import socket
-import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 
+from support.go_waku import OTHER_SHARD as OTHER
+from support.go_waku import SHARD, TOPIC
+from support.real_go_waku import BINARY, real_go_waku
 from wakupush.model.waku_message import WakuMessage
-from wakupush.waku.errors import NodeError, NodeRefused, NodeUnreachable, NotSubscribed
+from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed
 from wakupush.waku.node import NodeHealth, WakuNode
 
-BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
 if not BINARY:
     pytest.skip("WAKUPUSH_TEST_WAKU does not name a go-waku binary", allow_module_level=True)
 pytestmark = pytest.mark.real
 
-SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
-TOPIC = "/waku/1/0x1a2b3c4d/rfc26"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
 
 @contextmanager
-def running(directory, rest_port, *flags):
-    command = [
-        BINARY,
-        "--address=127.0.0.1",
-        "--ext-ip=127.0.0.1",
-        f"--tcp-port={free_port()}",
-        "--cluster-id=16",
-        "--nat=none",
-        "--relay",
-        f"--pubsub-topic={SHARD}",
-        f"--pubsub-topic={OTHER}",
-        "--ip-colocation-limit=0",
-        "--rest",
-        "--rest-address=127.0.0.1",
-        f"--rest-port={rest_port}",
-        "--log-level=ERROR",
-        *(flags or ["--min-relay-peers-to-publish=0"]),
-    ]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        with WakuNode(f"http://127.0.0.1:{rest_port}", timeout=3) as node:
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                with suppress(NodeError):
-                    node.check_alive()
-                    break
-                time.sleep(0.05)
-            yield node
-    finally:
-        process.kill()
-        process.wait()
+def running(directory, **options):
+    with real_go_waku(directory, **options) as url, WakuNode(url, timeout=3) as node:
+        yield node
 
 
 @pytest.fixture
 def node(tmp_path):
-    with running(tmp_path, free_port()) as client:
+    with running(tmp_path) as client:
         yield client
 
 
@@ -109,11 +72,10 @@ def test_without_a_subscription(node):
 
 
 def test_after_a_restart_of_the_node(tmp_path):
-    port = free_port()
-    with running(tmp_path, port) as node:
+    with running(tmp_path) as node:
         node.subscribe([SHARD])
         assert node.read(SHARD).messages == ()
-    with running(tmp_path, port), WakuNode(f"http://127.0.0.1:{port}") as again:
+    with running(tmp_path) as again:
         again._subscriptions = dict(node._subscriptions)  # the same client would be closed by now
         again.subscribe([SHARD])
         with pytest.raises(NotSubscribed):
@@ -150,8 +112,7 @@ def test_refused_for_good(node, changes):
 
 
 def test_without_peers(tmp_path):
-    flags = ["--min-relay-peers-to-publish=1"]
-    with running(tmp_path, free_port(), *flags) as node, pytest.raises(NodeUnreachable):
+    with running(tmp_path, least_peers=1) as node, pytest.raises(NodeUnreachable):
         node.publish(SHARD, message())
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from support.answering import serving
 from wakupush.model.waku_message import WakuMessage
-from wakupush.waku.codec import decode_message, encode_message
-from wakupush.waku.errors import NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
+from wakupush.waku.codec import decode_message
+from wakupush.waku.errors import NodeRefused, NodeUnreachable, NotSubscribed
 from wakupush.waku.node import NodeHealth, WakuNode
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "waku-rest"
@@ -176,32 +176,11 @@ def test_subscriptions(replaying, name):
     assert json.loads(content) == topics
 
 
-def test_full_message_reads_back_as_published():
-    published = decode_message(load("relay-publish")["request"]["body"])
-    [read] = load("relay-get-one")["response"]["body"]
-    assert decode_message(read) == published
-    assert published.meta == b"meta1"
-    assert encode_message(published) == read
-
-
-def test_messages_of_many_forms():
-    messages = [decode_message(each) for each in load("relay-get-many")["response"]["body"]]
-    assert {message.timestamp for message in messages} >= {0, 1}
-    assert {message.ephemeral for message in messages} == {False, True}
-    assert {message.content_topic for message in messages} == {MESSAGE.content_topic, "not-a-path"}
-
-
 @pytest.mark.parametrize("name", names("store-v3-data"))
 def test_store_messages_have_their_timestamp_as_a_text(name):
     rows = load(name)["response"]["body"]["messages"]
     assert all(isinstance(row["message"]["timestamp"], str) for row in rows)
     assert all(decode_message(row["message"]).timestamp for row in rows)
-
-
-def test_info(replaying):
-    node, requests = replaying("debug-info")
-    node.check_alive()
-    assert requests[0][1] == "/debug/v1/info"
 
 
 @pytest.mark.parametrize(
@@ -221,10 +200,3 @@ def test_go_waku_health_ignores_its_health_route(replaying, monkeypatch):
     monkeypatch.setattr(node, "check_alive", lambda: None)
     assert node.health() == NodeHealth(ready=True, state="ALIVE")
     assert requests[0][1] == "/health"
-
-
-@pytest.mark.parametrize("name", ["debug-version", "debug-info", "relay-publish"])
-def test_the_answer_to_another_question_is_no_read(replaying, name):
-    node, _ = replaying(name)
-    with pytest.raises(NodeUnreadable):
-        node.read(SHARD)

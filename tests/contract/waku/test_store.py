@@ -1,11 +1,9 @@
 """The client of Stores against the archives of the development nodes, of a real go-waku, and against recordings."""
 
 import base64
-import json
 import os
-import subprocess
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -13,10 +11,11 @@ import pytest
 
 from support import recordings
 from support.answering import serving
+from support.real_go_waku import BINARY, real_go_waku
 from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.devnet.processes import answers_http, free_port, wait_until
+from wakupush.devnet.processes import wait_until
 from wakupush.model.waku_message import WakuMessage
 from wakupush.protocol.hashing import message_hash
 from wakupush.waku.errors import NodeError, NodeUnreachable, NotSubscribed
@@ -24,7 +23,6 @@ from wakupush.waku.node import WakuNode as NodeClient
 from wakupush.waku.store import Store
 from wakupush.waku.store_codec import Query, decode_v1
 
-BINARY = os.environ.get("WAKUPUSH_TEST_WAKU")
 SHARD, OTHER = "/waku/2/rs/16/32", "/waku/2/rs/16/64"
 TOPIC, SECOND, FOREIGN = "/waku/1/0x1a2b3c4d/rfc26", "/waku/1/0x00000001/rfc26", "/waku/1/0xffffffff/rfc26"
 SETTINGS = NodeSettings(shards=(SHARD, OTHER), archive_window=None)
@@ -32,25 +30,6 @@ APPS = {
     "nwaku": lambda: nwaku.create_app(DevelopmentNode(SETTINGS)),
     "go-waku": lambda: go_waku.create_app(GoWakuNode(SETTINGS)),
 }
-
-
-@contextmanager
-def real_go_waku(directory):
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [
-        *(BINARY, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16"),
-        *("--nat=none", "--relay", f"--pubsub-topic={SHARD}", f"--pubsub-topic={OTHER}"),
-        *("--ip-colocation-limit=0", "--min-relay-peers-to-publish=0", "--log-level=ERROR", "--max-msg-size=1024KiB"),
-        *("--store", "--store-message-db-url=sqlite3://store.db"),
-        *("--rest", "--rest-address=127.0.0.1", f"--rest-port={port}"),
-    ]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: answers_http(f"{url}/debug/v1/info"), timeout=120, what="go-waku answers")
-        yield url
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(params=[*APPS, pytest.param("real go-waku", marks=pytest.mark.real)])
@@ -65,7 +44,8 @@ def url(manners, serve, tmp_path):
     if manners in APPS:
         yield str(serve(APPS[manners]()).base_url)
     else:
-        with real_go_waku(tmp_path) as address:
+        store = ("--store", "--store-message-db-url=sqlite3://store.db")
+        with real_go_waku(tmp_path, *store, "--max-msg-size=1024KiB") as address:
             yield address
 
 
@@ -203,7 +183,7 @@ def test_a_node_that_does_not_answer(url):
 
 def test_the_cursor_goes_back_as_recorded():
     first, second = (recordings.load("waku-rest", f"store-v1-page{number}") for number in (1, 2))
-    page, cursor = decode_v1(json.dumps(first.answer).encode(), SHARD)
+    page, cursor = decode_v1(first.text.encode(), SHARD)
     assert [base64.b64encode(stored.message.payload).decode() for stored in page.messages] == [
         each["payload"] for each in first.answer["messages"]
     ]
@@ -227,7 +207,7 @@ def test_a_go_waku_asks_a_peer_by_its_store_v3():
     pages = [recordings.load("waku-rest", f"store-v3-data-page{number}") for number in (1, 2)]
     hashes_only, by_hash = (recordings.load("waku-rest", f"store-v3-{name}") for name in ("last-page", "by-hash"))
     with serving() as server, Store(server.url, peer=PEER) as store:
-        server.answers = [(each.status, json.dumps(each.answer).encode()) for each in (*pages, hashes_only, by_hash)]
+        server.answers = [(each.status, each.text.encode()) for each in (*pages, hashes_only, by_hash)]
         everything = query(1, 2**62, TOPIC)
         walk = store.walk(everything, with_messages=True)
         found = [stored for _, page in zip(pages, walk, strict=False) for stored in page.messages]
@@ -255,9 +235,7 @@ def test_a_go_waku_asks_a_peer_by_its_store_v3():
 def test_a_peer_that_cannot_be_asked_fails_the_walk(area, name):
     """A nwaku answers 200 then, with the status in the body."""
     recording = recordings.load(area, name)
-    is_text = isinstance(recording.answer, str)
-    body = recording.answer if is_text else json.dumps(recording.answer)
-    with serving((recording.status, body.encode())) as server, Store(server.url, peer=PEER) as store:
+    with serving((recording.status, recording.text.encode())) as server, Store(server.url, peer=PEER) as store:
         with pytest.raises(NodeError):
             walked(store, query(1, 2, TOPIC))
         assert [urlsplit(path).path for _, path, *_ in server.requests] == ["/store/v3/messages"]
@@ -283,7 +261,7 @@ def test_a_nwaku_asks_a_peer(serve):
 def test_a_go_waku_is_asked_by_its_store_v1(name):
     recorded = recordings.load("waku-rest", name), recordings.load("waku-rest", "store-v1-empty")
     with serving() as server, Store(server.url) as store:
-        server.answers = [(each.status, json.dumps(each.answer).encode()) for each in recorded]
+        server.answers = [(each.status, each.text.encode()) for each in recorded]
         assert walked(store, query(1, 2, TOPIC)) == []
         asked = [urlsplit(path).path for _, path, *_ in server.requests]
     assert asked == ["/store/v3/messages", "/store/v1/messages"]

@@ -2,23 +2,20 @@
 
 import http.client
 import json
-import os
 import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
 
 from support.feedback import body
+from support.real_gorush import BINARY, account, running
 from support.served import request
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
 from wakupush.model.queues import DISPATCH
@@ -191,53 +188,18 @@ def test_bytes_that_are_no_http_end_no_process(receiver, content):
     assert '"level": "error"' not in receiver.log()
 
 
-@pytest.fixture
-def real_gorush(tmp_path):
-    """Start a real gorush whose Firebase is reached by nobody, and which calls a receiver."""
-    binary = os.environ.get("WAKUPUSH_TEST_GORUSH")
-    if not binary:
-        pytest.skip("set WAKUPUSH_TEST_GORUSH to a gorush 1.22 binary")
-    pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    account = {
-        "type": "service_account",
-        "project_id": "p",
-        "private_key": rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(*pem).decode(),
-        "client_email": "a@p.iam.gserviceaccount.com",
-        "token_uri": "http://127.0.0.1:9/token",
-    }
-    started = []
-
-    def start(receiver):
-        port = free_port()
-        core = {
-            "address": "127.0.0.1",
-            "port": str(port),
-            "sync": True,
-            "feedback_hook_url": f"{receiver.url}/feedback",
-            "feedback_header": [f"X-Wakupush-Secret: {SECRET}"],
-        }
-        android = {"enabled": True, "credential": json.dumps(account), "max_retry": 0}
-        file = tmp_path / "gorush.yml"
-        file.write_text(json.dumps({"core": core, "android": android, "log": {"hide_token": True}}))  # JSON is YAML
-        ready = partial(answers_http, f"http://127.0.0.1:{port}/healthz")
-        process = Process("gorush", [binary, "-c", str(file)], log=tmp_path / "gorush.log", cwd=tmp_path, ready=ready)
-        process.start()
-        started.append(process)
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for process in started:
-        process.stop()
-
-
 @pytest.mark.real
-def test_feedback_of_a_real_gorush_is_the_outcome(open_server, client, dsn, start_receiver, real_gorush):
+@pytest.mark.skipif(not BINARY, reason="WAKUPUSH_TEST_GORUSH does not name a gorush binary")
+def test_feedback_of_a_real_gorush_is_the_outcome(open_server, client, dsn, start_receiver, tmp_path):
     receiver = start_receiver(dsn)
-    server = open_server(gorush={"url": real_gorush(receiver), "timeout": 20})
-    content = server.register(client, token_type=2, apn_topic="")
-    # Firebase's library refuses the notification as a whole: gorush answers with counts 1 and an empty log.
-    server.reroute("")
-    server.handle(DISPATCH, request(client, server, content))
+    core = {"feedback_hook_url": f"{receiver.url}/feedback", "feedback_header": [f"X-Wakupush-Secret: {SECRET}"]}
+    android = {"enabled": True, "credential": account("http://127.0.0.1:9/token")}
+    with running(tmp_path, core=core, android=android) as gorush:
+        server = open_server(gorush={"url": gorush.url, "timeout": 20})
+        content = server.register(client, token_type=2, apn_topic="")
+        # Firebase's library refuses the notification as a whole: gorush answers with counts 1 and an empty log.
+        server.reroute("")
+        server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["INTERNAL_ERROR"]]
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "token_rejected")]
     assert receiver.counted("noted") == 1
