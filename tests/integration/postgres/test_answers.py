@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from support import plans
 from wakupush.model.entries import SealedAnswer
 from wakupush.postgres import (
     answers,
@@ -85,10 +86,7 @@ VALUES = {"shards": ["shard1"], "limits": [200], "limit": 200, "bytes": 10**6, "
 def test_looks_at_the_outbox_read_no_more_than_they_want(filled, name, analyzed):
     if analyzed:
         filled.execute("ANALYZE answers")
-    [[[result]]] = filled.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {answers._SQL[name]}", VALUES).fetchall()
-    nodes = [result["Plan"]]
-    for node in nodes:
-        nodes += node.get("Plans", [])
+    nodes = plans.executed(filled, answers._SQL[name], VALUES)
     reads = [node for node in nodes if node.get("Relation Name") == "answers" and node["Node Type"] != "ModifyTable"]
     assert {node["Node Type"] for node in reads} <= {"Index Scan", "Index Only Scan", "Bitmap Heap Scan"}
     rows = sum(node["Actual Loops"] * node["Actual Rows"] for node in reads)

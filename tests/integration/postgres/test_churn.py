@@ -2,6 +2,7 @@
 
 import pytest
 
+from support import plans
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.postgres import dead_letters
 
@@ -37,11 +38,7 @@ def test_counts_are_exact_below_their_bound(dead):
 
 
 def test_counting_reads_no_more_than_its_bound(dead):
-    sql = dead_letters._SQL["counts"] % {"most": "100"}
-    [[[result]]] = dead.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}").fetchall()
-    nodes = [result["Plan"]]
-    for node in nodes:
-        nodes += node.get("Plans", [])
+    nodes = plans.executed(dead, dead_letters._SQL["counts"] % {"most": "100"})
     scans = [node for node in nodes if node.get("Relation Name")]
     assert {node["Index Name"] for node in scans} == {"deliveries_app_dead_letters"}
     assert sum(node["Actual Rows"] * node["Actual Loops"] for node in scans) <= 3 * 100 + 3

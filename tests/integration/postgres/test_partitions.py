@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from support import plans
 from support.deciding import IDENTITY
 from wakupush.model.entries import Entry
 from wakupush.model.events import Event, EventKind
@@ -167,10 +168,7 @@ def test_minutes_of_a_day_are_found_without_reading_the_day(connection, query):
     connection.execute("VACUUM ANALYZE delivery_events")
     since = NOW - timedelta(hours=3)
     values = {"since": since, "until": since + timedelta(minutes=10), "pseudonyms": [b"x"], "most": 50}
-    [[[plan]]] = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {history._SQL[query]}", values).fetchall()
-    nodes = [plan["Plan"]]
-    for node in nodes:
-        nodes += node.get("Plans", [])
+    nodes = plans.executed(connection, history._SQL[query], values)
     scans = [node for node in nodes if node.get("Relation Name")]
     removed = sum(node.get(f"Rows Removed by {by}", 0) for node in scans for by in ("Filter", "Index Recheck"))
     assert removed + sum(node["Actual Rows"] for node in scans) < 15_000

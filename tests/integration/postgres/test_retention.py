@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import psycopg
 import pytest
 
+from support import plans
 from support.deciding import IDENTITY
 from support.rows import IOS, NOW, delivery, entry, take_on
 from wakupush.devnet.processes import wait_until
@@ -263,13 +264,8 @@ def test_a_rule_reads_only_what_it_deletes(connection, table):
     connection.execute(FILL[table])
     connection.execute("ANALYZE deliveries, ledger_default, delivery_events_default, admitted_requests_default")
     keep = rules(RetentionSettings()).get(table, 30 * DAY)
-    [[[result]]] = connection.execute(
-        "EXPLAIN (ANALYZE, FORMAT JSON) " + maintenance._SQL[table],
-        {"keep": keep, "keep_missing": keep, "most": maintenance.CHUNK_ROWS},
-    ).fetchall()
-    nodes = [result["Plan"]]
-    for node in nodes:
-        nodes += node.get("Plans", [])
+    values = {"keep": keep, "keep_missing": keep, "most": maintenance.CHUNK_ROWS}
+    nodes = plans.executed(connection, maintenance._SQL[table], values)
     scans = [node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"]
     assert set(scans) <= {"event_export"}, "which has one row"
     assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0

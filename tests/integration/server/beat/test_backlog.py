@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
+from support import plans
 from support.rows import ANDROID, IOS
 from support.served import trip
 from wakupush.model.failures import Route
@@ -62,13 +63,8 @@ def resources(dsn, redis_server, redis, node):  # noqa: ARG001 - Redis is empty
 def plan(connection, platform=None):
     """Return the nodes of the plan of a claim, as it ran; or those of the look for platforms of which any is due."""
     parameters = {"app": "", "platform": platform, "limit": 200, "seconds": 60, "lease_lost": "lease_lost"}
-    explain = "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["claim" if platform else "app_platforms"]
     with connection.transaction(force_rollback=True):
-        [[[result]]] = connection.execute(explain, parameters).fetchall()
-    nodes = [result["Plan"]]
-    for node in nodes:
-        nodes += node.get("Plans", [])
-    return nodes
+        return plans.executed(connection, _SQL["claim" if platform else "app_platforms"], parameters)
 
 
 def assert_reads_one_row_of_each_index(nodes):
@@ -211,12 +207,7 @@ def test_expired_deliveries_are_counted_by_an_index(dsn):
                 "UPDATE deliveries SET expires_at = now() WHERE delivery_key < int8send(%s) AND state = 'pending'",
                 [expired],
             )
-            [[[result]]] = connection.execute(
-                "EXPLAIN (ANALYZE, FORMAT JSON) " + _SQL["expired"], {"most": 1000}
-            ).fetchall()
-            nodes = [result["Plan"]]
-            for node in nodes:
-                nodes += node.get("Plans", [])
+            nodes = plans.executed(connection, _SQL["expired"], {"most": 1000})
             [scan] = [node for node in nodes if "Index Name" in node]
             assert scan["Index Name"] == "deliveries_expiring"
             assert int(scan["Actual Rows"]) == min(1000, expired)

@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from support import plans
 from wakupush.postgres import maintenance, query_topics
 from wakupush.postgres.query_topics import _SQL
 from wakupush.server.beat import retention
@@ -87,11 +88,8 @@ def explain(connection, name, types, values):
     sql = _SQL[name] % {"after": "$1", "most": "$2"} if name == "unused" else _SQL[name]
     sql = sql.replace("%(key_hashes)b", "$1")
     connection.execute(f"PREPARE it ({types}) AS {sql}")
-    [[[result]]] = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE it ({values})").fetchall()
+    nodes = plans.executed(connection, f"EXECUTE it ({values})")
     connection.execute("DEALLOCATE it")
-    nodes = [result["Plan"]]
-    for node in nodes:
-        nodes += node.get("Plans", [])
     assert not [node for node in nodes if node["Node Type"] == "Seq Scan"]
     return nodes
 
