@@ -136,13 +136,6 @@ def test_redis_survives_a_crash_and_a_restart(tmp_path: Path) -> None:
 # --- processes ---
 
 
-def test_development_waku_node_runs_as_a_process(tmp_path: Path) -> None:
-    with _serving(tmp_path, "waku", "--shard", "/waku/2/rs/16/32", "--archive-window", "any") as url:
-        message = {"payload": "AAAA", "contentTopic": "/a/1/b/c", "timestamp": 1}
-        assert httpx2.post(f"{url}/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32", json=message).text == "OK"
-        assert len(httpx2.get(f"{url}/store/v3/messages").json()["messages"]) == 1
-
-
 def test_development_servers_keep_files_after_a_kill(tmp_path: Path) -> None:
     log, archive = tmp_path / "log.jsonl", tmp_path / "archive.sqlite"
     options = ("waku", "--shard", "/waku/2/rs/16/32", "--archive-window", "any")
@@ -177,19 +170,6 @@ def test_a_full_archive_forgets_the_oldest_in_its_file(tmp_path: Path) -> None:
 def _publish(url: str, payload: str) -> None:
     message = {"payload": payload, "contentTopic": "/a/1/b/c", "timestamp": 1}
     httpx2.post(f"{url}/relay/v1/messages/%2Fwaku%2F2%2Frs%2F16%2F32", json=message).raise_for_status()
-
-
-def test_development_waku_node_has_go_wakus_manners(tmp_path: Path) -> None:
-    options = ("--manners", "go-waku", "--shard", "/waku/2/rs/16/32", "--cache-capacity", "1")
-    with _serving(tmp_path, "waku", *options, hanging="/debug/v1/version") as url:
-        shard = "%2Fwaku%2F2%2Frs%2F16%2F32"
-        httpx2.post(f"{url}/relay/v1/subscriptions", json=["/waku/2/rs/16/32"])
-        for payload in ("AAAA", "BBBB"):
-            message = {"payload": payload, "contentTopic": "/a/1/b/c", "timestamp": 1}
-            assert httpx2.post(f"{url}/relay/v1/messages/{shard}", json=message).json() is True
-        assert len(httpx2.get(f"{url}/store/v1/messages").json()["messages"]) == 1
-        assert len(httpx2.get(f"{url}/relay/v1/messages/{shard}").json()) == 2
-        assert len(httpx2.get(f"{url}/store/v1/messages").json()["messages"]) == 2
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from support.served import request
 from wakupush.devnet import messages
 from wakupush.model.events import period_of
 from wakupush.model.queues import DISPATCH, REGISTRATION
-from wakupush.postgres import maintenance
 from wakupush.protocol.identity import Identity
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.retention import prune
@@ -103,17 +102,6 @@ def test_the_thief_finds_users_of_today(server, postgres, dsn):
     assert found["time"] == len(USERS)
     assert found["query_topics and registered"] == len(USERS)
     assert found["deliveries and admitted"] == len(USERS)
-
-
-def test_the_thief_finds_what_is_not_sorted(server, postgres, dsn, connection, monkeypatch):
-    live(server)
-    pass_days(connection, 2)
-    monkeypatch.setattr(maintenance, "SORTED", ())
-    prune(server.context)
-    found = right(server, stolen(postgres, dsn))
-    assert found["time"] == len(USERS)
-    assert found["query_topics and registered"] == len(USERS)
-    assert found["deliveries and dead_letter"] >= 4  # the rows of the others left room between these
 
 
 def test_the_thief_finds_plain_trace_ids(server, postgres, dsn, monkeypatch):

@@ -157,8 +157,3 @@ def test_outdated_code_is_refused(connection, monkeypatch):
 def test_a_database_without_tables_refuses_no_code(empty_dsn):
     with psycopg.connect(empty_dsn, autocommit=True) as connection:
         end_if_outdated(connection)
-
-
-def test_a_query_that_does_not_fit_is_found(empty_dsn, tmp_path):
-    (tmp_path / "wrong.sql").write_text("-- name: gone\nSELECT nothing FROM deliveries WHERE state = %(state)s\n")
-    assert "nothing" in refused(migrated(empty_dsn), tmp_path)["wrong.gone"]

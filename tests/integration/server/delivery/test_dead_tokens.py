@@ -27,10 +27,6 @@ def ask(server, client, registered):
     return told
 
 
-def change_token(server, token):
-    server.reroute(token)
-
-
 def is_dead(server):
     [(dead,)] = server.rows("SELECT token_died_at IS NOT NULL FROM registrations")
     return dead
@@ -118,7 +114,7 @@ def test_doubts_of_one_task_count_one_by_one(server, client):
 def test_a_success_clears_suspicions(server, client):
     content = server.register(client)
     for token in ("bad", "bad", "good", "bad", "bad"):
-        change_token(server, token)
+        server.reroute(token)
         ask(server, client, content)
     assert not is_dead(server)
     ask(server, client, content)
@@ -223,7 +219,7 @@ def test_the_window_and_its_end(server, counts, stops):
 def test_every_verdict_of_a_platform_is_counted_and_nothing_else(server, client):
     content = server.register(client)
     for token in ("good", "bad", "unavailable", "credentials", "dead"):
-        change_token(server, token)
+        server.reroute(token)
         ask(server, client, content)
     with server.context.pool.connection() as connection:
         assert {(share.tried, share.bad) for share in token_trials.shares(connection)} == {(3, 2)}
@@ -268,7 +264,7 @@ def test_invented_tokens_die_for_themselves_and_stop_nothing(open_server, client
         assert ask(server, stranger, invented) == "NOT_REGISTERED"
     assert server.rows("SELECT count(*) FROM registrations WHERE token_died_at IS NOT NULL") == [(8,)]
     assert deliveries.watch_marking(server.context) == set()
-    change_token(server, "dead")
+    server.reroute("dead")
     assert ask(server, client, content) == "NOT_REGISTERED"
 
 
@@ -277,7 +273,7 @@ def test_tokens_that_were_once_delivered_to_stop_marking(open_server, monkeypatc
     server = open_server(tokens={"brake_share": 0.4})
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
     assert [ask(server, *each) for each in contents.items()] == ["success"] * 4
-    change_token(server, "dead")
+    server.reroute("dead")
     told = [ask(server, *each) for each in contents.items()]
     assert told == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
     assert deliveries.watch_marking(server.context) == {rows.IOS}
@@ -288,7 +284,7 @@ def test_only_a_proven_token_keeps_posts_single(server):
     stranger = PrivateKey.generate()
     assert ask(server, stranger, server.register(stranger, device_token="dead")) == "NOT_REGISTERED"
     assert together(server, contents) == {3}
-    change_token(server, "throttled")
+    server.reroute("throttled")
     assert together(server, contents) == {3}
     assert together(server, contents) == {1}
 

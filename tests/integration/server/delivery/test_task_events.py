@@ -3,19 +3,17 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from uuid import UUID
 
 import pytest
 from celery.events import EventReceiver
 from prometheus_client import REGISTRY
 
+from support import rows
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.redis import RedisServer
-from wakupush.model.deliveries import Delivery, DeliveryState, Settlement
+from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.failures import Failure
-from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Installation
 from wakupush.redis.celery_app import celery_app
 from wakupush.runtime.settings import Settings
 from wakupush.server.delivery import celery_events
@@ -23,25 +21,9 @@ from wakupush.server.delivery.celery_events import TaskEvents
 from wakupush.server.delivery.posting import DUE_ATTEMPT, Posting, Reporter
 
 
-def delivery(number=1, **fields):
-    return Delivery(
-        **{
-            "delivery_key": number.to_bytes(32, "big"),
-            "installation": Installation(b"a" * 64, b"1" * 16),
-            "platform": Platform.ANDROID,
-            "notification_type": NotificationType.MESSAGE,
-            "chat_id": b"secret chat",
-            "message": b"secret message",
-            "attempt": 2,
-            "lease": UUID(int=number),
-            "task_id": f"task-{number}",
-            "trace_id": "trace",
-            "seen": 0.0,
-            "expires_at": 0.0,
-            "failure": Failure.RATE_LIMITED,
-            **fields,
-        }
-    )
+def delivery(number=1):
+    secret = {"chat_id": b"secret chat", "message": b"secret message"}
+    return rows.delivery(number, platform=Platform.ANDROID, attempt=2, failure=Failure.RATE_LIMITED, **secret)
 
 
 def due(number=1):

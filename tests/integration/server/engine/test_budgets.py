@@ -117,14 +117,6 @@ def test_a_query_waits_aside_until_its_key_is_derived(server, client, monkeypatc
     assert server.answers(client) == []  # it is in the ledger again
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_query_waits_for_a_key_whatever_its_version(server, client, version):
-    """Anybody can copy a message with another version: it decides nothing."""
-    topic = register_unseen(server, client)
-    server.handle(QUERY, replace(messages.query(client, client.public_key.key_hash), version=version))
-    assert waiting_queries(server) == [(topic, True)]
-
-
 def test_keys_are_derived_before_anybody_asks(server, client):
     register_unseen(server, client)
     assert derive_keys(server.context) == 1

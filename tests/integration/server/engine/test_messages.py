@@ -21,14 +21,6 @@ def test_twins_in_a_batch_get_the_same_answer(server, client):
     assert failures[-2:] == ["token_unregistered", "token_unregistered"]
 
 
-def test_a_message_of_another_kind_is_passed_on(server, client):
-    content = messages.registration(client, server.key)
-    server.handle(DISPATCH, messages.register(client, server.key, content))
-    assert server.context.redis.llen(REGISTRATION.name) == 1
-    assert server.rows("SELECT count(*) FROM ledger") == [(0,)]
-    assert server.answers(client) == []
-
-
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=lambda queue: queue.name)
 def test_an_outage_is_not_the_messages_fault(open_server, client, queue):
     server = open_server(postgres={"dsn": "postgresql://127.0.0.1:1/x", "timeout": 0.2})

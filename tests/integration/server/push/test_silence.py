@@ -138,21 +138,15 @@ def observer(open_server, client):
     stranger = PrivateKey.generate()
     server.stranger = stranger, server, server.register(stranger, device_token="throttled")
     server.context = replace(context, answers=Later(ANSWER_THREADS), outbox=watched)
-    yield Observer(server, client, device, 100)
+    yield Observer(server, client, device, probes=50)
     server.context.followers.wait()
     server.context.answers.close()
 
 
+@pytest.mark.parametrize("probes", [100, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("state", STATES)
-def test_times_of_answers_show_no_filter(observer, state):
-    state(observer.server)
-    assert not observer.finds_difference()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("state", STATES)
-def test_a_thousand_answers_show_no_filter(observer, state):
-    observer.probes = 1000
+def test_times_of_answers_show_no_filter(observer, state, probes):
+    observer.probes = probes
     state(observer.server)
     assert not observer.finds_difference()
 
@@ -178,7 +172,6 @@ class OneThread:
 @pytest.mark.parametrize("state", STATES)
 def test_the_observer_finds_a_difference(observer, monkeypatch, state):
     """Answers leave when their post ends, those of filtered requests after a wait of others, and by one thread."""
-    observer.probes = 50
     server = observer.server
     state(server)
     recent = [0.003 if state is skewed_samples else POST_SECONDS + random.uniform(0, 0.02) for _ in range(100)]

@@ -63,13 +63,6 @@ def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, clie
     assert "0x" not in {push.notification["data"]["message"] for push in server.pushes()}
 
 
-def test_the_same_envelope_is_answered_once(server, client):
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    server.handle(REGISTRATION, sent, sent)
-    server.handle(REGISTRATION, sent)
-    assert server.outcomes(client) == ["success"]
-
-
 def test_installations_per_key_are_limited(open_server, client):
     server = open_server(limits={"installations_per_key": 2})
     contents = [messages.registration(client, server.key) for _ in range(3)]
