@@ -123,6 +123,11 @@ class Server:
         self.derive()
         return content
 
+    def renew(self, client, content, version=2, **fields):
+        """Register a device once more."""
+        same = {"installation_id": content.installation_id, "access_token": content.access_token}
+        return self.register(client, version=version, **same | fields)
+
     def derive(self):
         """Derive the keys of query topics, as the schedule does in time; queries that wait for one are due then."""
         with self.context.pool.connection() as connection:

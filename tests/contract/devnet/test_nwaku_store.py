@@ -5,33 +5,9 @@ from __future__ import annotations
 import base64
 import time
 
-import httpx2
-import pytest
-
-from support.go_waku import SHARD, TOPIC, Serve, relay_path
-from support.nwaku import OTHER_TOPIC, ask_store, body_of, payloads, publish, recorded_message, subscribed
+from support.go_waku import SHARD, Serve, relay_path
+from support.nwaku import ask_store, body_of, payloads, publish, recorded_message, subscribed
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
-from wakupush.protocol.hashing import message_hash
-
-
-@pytest.mark.parametrize("ascending", [True, False])
-def test_store_walk_meets_every_message_once(ascending: bool, recorded_store: httpx2.Client) -> None:
-    pages: list[list[str]] = []
-    topics, cursor = f"{TOPIC},{OTHER_TOPIC}", ""
-    while not pages or cursor:
-        answer = ask_store(
-            recorded_store,
-            pubsubTopic=SHARD,
-            contentTopics=topics,
-            pageSize="7",
-            ascending=str(ascending).lower(),
-            cursor=cursor,
-        )
-        pages.append([entry["messageHash"] for entry in answer["messages"]])
-        cursor = answer.get("paginationCursor", "")
-    assert [len(page) for page in pages] == [7] * 17 + [1]
-    in_time = [f"0x{message_hash(SHARD, recorded_message(number)).hex()}" for number in range(120)]
-    assert [digest for page in (pages if ascending else reversed(pages)) for digest in page] == in_time
 
 
 def test_store_orders_equal_timestamps_by_hash(serve: Serve) -> None:

@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from wakupush.cli import app
+from support import commands
 from wakupush.model.failures import Route
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.redis.breaker import BreakerState
@@ -18,13 +17,7 @@ IOS = AppPlatform("", Platform.IOS)
 @pytest.fixture
 def run(redis_server, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", redis_server.url)
-
-    def run(*arguments, expect=0):
-        result = CliRunner().invoke(app, ["breaker", *arguments])
-        assert result.exit_code == expect, result.output
-        return result.output
-
-    return run
+    return lambda *words, **options: commands.run("breaker", *words, **options).output
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import json
 import re
 import time
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
 
+from support import commands
 from support.served import as_beat, request
-from wakupush.cli import app
 from wakupush.model.dead_letters import Selection
 from wakupush.model.events import period_of
 from wakupush.model.failures import Failure
@@ -34,12 +34,7 @@ def run(dsn, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.OPERATOR))
     monkeypatch.setenv("COLUMNS", "80")
 
-    def run(*arguments, expect=0, stdin=""):
-        result = CliRunner().invoke(app, ["dead-letters", *arguments], input=stdin)
-        assert result.exit_code == expect, result.output
-        return result
-
-    return run
+    return partial(commands.run, "dead-letters")
 
 
 @pytest.fixture
@@ -234,10 +229,10 @@ def test_retry_of_all_excludes_what_dies_meanwhile(connection, rows, run, monkey
 
 @pytest.mark.usefixtures("several")
 def test_everything_is_changed_only_after_a_question(run, rows):
-    assert "send again 6 dead letters?" in run("retry", "--all", expect=NOTHING, stdin="n\n").stderr
-    run("drop", "--all", expect=NOTHING, stdin="\n")
+    assert "send again 6 dead letters?" in run("retry", "--all", expect=NOTHING, input="n\n").stderr
+    run("drop", "--all", expect=NOTHING, input="\n")
     assert rows("SELECT count(*) FROM deliveries WHERE state IN ('dead_letter', 'expired')") == [(6,)]
-    assert "2 dead letters will be" in run("retry", "--all", "--reason", "rate_limited", stdin="y\n").stdout
+    assert "2 dead letters will be" in run("retry", "--all", "--reason", "rate_limited", input="y\n").stdout
     assert rows("SELECT count(*) FROM deliveries WHERE state = 'pending'") == [(2,)]
     run("retry", "--all", "--yes")  # the expired one too
     assert rows("SELECT count(*) FROM deliveries WHERE state = 'pending'") == [(6,)]

@@ -4,9 +4,8 @@ import json
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
 
-from wakupush.cli import app
+from support import commands
 from wakupush.model.roles import Role
 from wakupush.operate import identities
 from wakupush.protocol.identity import Identity, parse, to_text
@@ -19,13 +18,7 @@ FIRST = Identity.of(PrivateKey(b"\2" * 32))
 @pytest.fixture
 def run(dsn, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.OPERATOR))
-
-    def run(*arguments, expect=0):
-        result = CliRunner().invoke(app, ["identity", *map(str, arguments)])
-        assert result.exit_code == expect, result.output
-        return result.output
-
-    return run
+    return lambda *words, **options: commands.run("identity", *words, **options).output
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 import json
 import time
+from functools import partial
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
+from support import commands
 from support.served import SHARD, read_task, request, work_off
-from wakupush.cli import app
 from wakupush.devnet import messages
 from wakupush.devnet.processes import free_port
 from wakupush.model.entries import Entry
@@ -31,12 +31,7 @@ def run(dsn, redis_server, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", redis_server.url)
     monkeypatch.setenv("COLUMNS", "80")
 
-    def run(*arguments, expect=0, stdin=""):
-        result = CliRunner().invoke(app, ["quarantine", *arguments], input=stdin)
-        assert result.exit_code == expect, result.output
-        return result
-
-    return run
+    return partial(commands.run, "quarantine")
 
 
 @pytest.fixture
@@ -189,7 +184,7 @@ def test_a_worker_waits_for_the_commit_of_a_retry(server, client, quarantined, d
 
 def test_all_asks_first_and_works_in_chunks(server, run):
     put(server, 2 * quarantine.CHUNK_ROWS + 1)
-    assert "retry 201 quarantined messages?" in run("retry", "--all", stdin="n\n", expect=NOTHING).stderr
+    assert "retry 201 quarantined messages?" in run("retry", "--all", input="n\n", expect=NOTHING).stderr
     assert server.context.redis.llen(DISPATCH.name) == 0
     assert run("retry", "--all", "--yes").stdout == "201 quarantined messages will be handled again\n"
     assert server.context.redis.llen(DISPATCH.name) == 201

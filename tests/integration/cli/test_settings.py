@@ -3,23 +3,15 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from wakupush.cli import app
+from support import commands
 from wakupush.protocol.keys import PrivateKey
 from wakupush.runtime import keyfile
 
 
 @pytest.fixture
-def run(monkeypatch):
-    def run(*arguments, expect=0, **environment):
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == expect, result.output
-        return result.output
-
-    return run
+def run():
+    return lambda *words, expect=0, **environment: commands.run(*words, expect=expect, env=environment).output
 
 
 def test_each_setting_has_its_value_and_source(run, tmp_path):

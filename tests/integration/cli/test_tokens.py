@@ -4,9 +4,8 @@ import json
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
 
-from wakupush.cli import app
+from support import commands
 from wakupush.model.platforms import AppPlatform, Platform
 from wakupush.model.roles import Role
 from wakupush.postgres import dead_tokens, token_trials
@@ -17,13 +16,7 @@ IOS, ANDROID = (AppPlatform("", platform) for platform in (Platform.IOS, Platfor
 @pytest.fixture
 def run(dsn, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.OPERATOR))
-
-    def run(*arguments, expect=0, stdin=""):
-        result = CliRunner().invoke(app, ["tokens", *arguments], input=stdin)
-        assert result.exit_code == expect, result.output
-        return result.output
-
-    return run
+    return lambda *words, **options: commands.run("tokens", *words, **options).output
 
 
 @pytest.fixture
@@ -81,9 +74,9 @@ def test_revive_brings_back_the_deaths_of_the_fault(run, connection, died, monke
 
 def test_revive_asks_before_it_changes_anything(run, connection, died):
     died(1, ago=60)
-    run("revive", "--since", "1h", stdin="n\n", expect=1)
+    run("revive", "--since", "1h", input="n\n", expect=1)
     assert dead(connection) == 1
-    run("revive", "--since", "1h", stdin="y\n")
+    run("revive", "--since", "1h", input="y\n")
     assert dead(connection) == 0
 
 

@@ -4,9 +4,8 @@ import json
 
 import httpx2
 import pytest
-from typer.testing import CliRunner
 
-from wakupush.cli import app
+from support import commands
 
 IOS = ("--platform", "ios", "--topic", "im.status.ethereum")
 
@@ -14,13 +13,7 @@ IOS = ("--platform", "ios", "--topic", "im.status.ethereum")
 @pytest.fixture
 def run(gorush, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_GORUSH__URL", gorush)
-
-    def run(*arguments, expect=0):
-        result = CliRunner().invoke(app, ["test-push", *arguments])
-        assert result.exit_code == expect, result.output
-        return result.output
-
-    return run
+    return lambda *words, **options: commands.run("test-push", *words, **options).output
 
 
 def pushes(gorush):

@@ -6,10 +6,9 @@ import time
 import pytest
 from psycopg.conninfo import make_conninfo
 from redis import Redis
-from typer.testing import CliRunner
 
+from support import commands
 from support.deciding import IDENTITY
-from wakupush.cli import app
 from wakupush.model.events import Event, EventKind
 from wakupush.model.failures import Route
 from wakupush.model.platforms import AppPlatform, Platform
@@ -42,12 +41,9 @@ def run(dsn, redis_server, node):
         "WAKUPUSH_POSTGRES__DSN": make_conninfo(dsn, user=Role.OPERATOR),
     }
 
-    def run(*options, expect=0, **changes):
-        result = CliRunner().invoke(app, ["status", *options], env=environment | changes)
-        assert result.exit_code == expect, result.output
-        return result.output
-
-    return run
+    return lambda *options, expect=0, **changes: (
+        commands.run("status", *options, expect=expect, env=environment | changes).output
+    )
 
 
 @pytest.fixture
@@ -116,8 +112,7 @@ def test_a_process_that_is_not_ready_says_why(run, announce):
 
 @pytest.mark.usefixtures("well")
 def test_an_open_breaker_is_a_problem(run, redis_server):
-    environment = {"WAKUPUSH_REDIS__URL": redis_server.url}
-    CliRunner().invoke(app, ["breaker", "open", "android"], env=environment)
+    commands.run("breaker", "open", "android", env={"WAKUPUSH_REDIS__URL": redis_server.url})
     assert "the breaker of android is open" in problems(run)
 
 

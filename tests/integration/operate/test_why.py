@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
 
+from support import commands
 from support.served import SHARD, fault, is_due, request
-from wakupush.cli import app
 from wakupush.devnet import messages
 from wakupush.model.dead_letters import PastEvent
 from wakupush.model.events import EventKind
@@ -33,9 +32,7 @@ def run(dsn, monkeypatch):
     def run(server, *arguments, expect=0):
         monkeypatch.setenv("WAKUPUSH_POSTGRES__DSN", make_conninfo(dsn, user=Role.OPERATOR))
         monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", server.context.identity.private_key.secret.hex())
-        result = CliRunner().invoke(app, ["why", *arguments])
-        assert result.exit_code == expect, result.output
-        return result.stdout
+        return commands.run("why", *arguments, expect=expect).stdout
 
     return run
 

@@ -4,11 +4,10 @@ import shutil
 
 import pytest
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner
 
+from support import commands
 from support import reference_database as made
 from support.reference_database import KEY
-from wakupush.cli import app
 from wakupush.model.roles import Role
 from wakupush.runtime import keyfile
 
@@ -38,8 +37,6 @@ def environment(dsn, redis_server, monkeypatch, tmp_path):
 def run(environment, folder):  # noqa: ARG001 - the settings
     def run(*words, expect=0, command="import"):
         arguments = [str(folder / word) if (folder / word).exists() else word for word in words]
-        result = CliRunner().invoke(app, [command, "reference", *arguments])
-        assert result.exit_code == expect, result.output
-        return result
+        return commands.run(command, "reference", *arguments, expect=expect)
 
     return run

@@ -88,11 +88,7 @@ def test_three_doubts_kill_a_token_until_it_registers_again(server, client, plat
     assert len(server.pushes()) == 3
     server.handle(QUERY, messages.query(client, client.public_key.key_hash))
     assert server.answers(client) == []
-    again = messages.registration(
-        client, server.key, installation_id=content.installation_id, version=2, **fields | {"device_token": "good"}
-    )
-    server.handle(REGISTRATION, messages.register(client, server.key, again))
-    assert server.outcomes(client) == ["success"]
+    again = server.renew(client, content, **fields | {"device_token": "good"})
     assert ask(server, client, again) == "success"
     server.handle(QUERY, messages.query(client, client.public_key.key_hash))
     assert len(server.answers(client)) == 1
@@ -141,11 +137,7 @@ def test_suspicions_are_those_of_a_version(server, client):
     count(server, IOS, good=1)
     for _ in range(2):
         ask(server, client, content)
-    again = messages.registration(
-        client, server.key, installation_id=content.installation_id, version=2, device_token="bad"
-    )
-    server.handle(REGISTRATION, messages.register(client, server.key, again))
-    assert server.outcomes(client) == ["success"]
+    again = server.renew(client, content, device_token="bad")
     for _ in range(2):
         ask(server, client, again)
     assert not is_dead(server)
@@ -301,8 +293,7 @@ def test_a_push_proves_a_version_if_nothing_failed_beside_it(server, client):
         assert token_trials.shares(connection) == []
     assert ask(server, client, content) == "success"
     assert proven(server) == [(False,), (True,)]
-    again = messages.registration(client, server.key, installation_id=content.installation_id, version=2)
-    server.handle(REGISTRATION, messages.register(client, server.key, again))
+    server.renew(client, content)
     assert proven(server) == [(False,)] * 2
 
 
@@ -313,8 +304,7 @@ def test_a_push_proves_a_version_if_nothing_failed_beside_it(server, client):
 def test_a_new_version_for_the_same_device_stays_proven(server, client, fields, stays):
     content = server.register(client, device_token="a-phone")
     assert ask(server, client, content) == "success"
-    same = {"device_token": "a-phone", "installation_id": content.installation_id}
-    server.register(client, version=2, **(same | fields))
+    server.renew(client, content, **({"device_token": "a-phone"} | fields))
     assert proven(server) == [(stays,)]
 
 
@@ -322,15 +312,14 @@ def test_a_dead_device_that_registers_anew_is_not_proven(server, client):
     content = server.register(client, device_token="a-phone")
     assert ask(server, client, content) == "success"
     server.rows("UPDATE registrations SET token_died_at = now() RETURNING 1")
-    server.register(client, device_token="a-phone", installation_id=content.installation_id, version=2)
+    server.renew(client, content, device_token="a-phone")
     assert proven(server) == [(False,)]
 
 
 def test_an_unregistration_forgets_the_device(server, client):
     content = server.register(client)
     assert ask(server, client, content) == "success"
-    end = messages.registration(client, server.key, installation_id=content.installation_id, version=2, unregister=True)
-    server.handle(REGISTRATION, messages.register(client, server.key, end))
+    server.renew(client, content, unregister=True)
     assert server.rows("SELECT device_digest, proven FROM registrations") == [(None, None)]
 
 

@@ -77,13 +77,7 @@ def test_late_feedback_does_not_hit_another_life(server, client):
     rows = "SELECT state, attempt FROM deliveries"
     wait_until(lambda: server.rows(rows) == [("failed", 1)], timeout=60, what="the token is dead")
     server.outcomes(client)
-    server.register(
-        client,
-        version=2,
-        installation_id=content.installation_id,
-        access_token=content.access_token,
-        device_token="works",
-    )
+    server.renew(client, content, device_token="works")
     server.handle(DISPATCH, rewrapped(asked, server))
     wait_until(lambda: server.rows(rows) == [("delivered", 1)], timeout=60, what="it is taken up again")
     first, second = (push.notification["notif_id"] for push in server.pushes())
@@ -96,7 +90,7 @@ def test_what_is_told_late_is_not_charged_to_the_next_attempt(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
-    server.register(client, version=2, installation_id=content.installation_id, device_token="slow-400")
+    server.renew(client, content, device_token="slow-400")
     [(key,)] = server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING delivery_key")
     retrying = server.threads.submit(next_attempts.attempt_due, server.context, {key: 1}, "")
     posting = "SELECT count(*) FROM deliveries WHERE state = 'posting' AND attempt = 2"

@@ -107,7 +107,7 @@ def test_the_next_attempt_goes_to_the_new_token(server, client):
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["success"]]
-    server.register(client, version=2, installation_id=content.installation_id, device_token="new-token")
+    server.renew(client, content, device_token="new-token")
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert [push.notification["tokens"] for push in server.pushes()] == [["unavailable"], ["new-token"]]
     assert server.rows("SELECT state, attempt, version FROM deliveries") == [("delivered", 2, 2)]

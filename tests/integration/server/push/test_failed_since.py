@@ -74,15 +74,7 @@ def test_a_repeat_takes_up_what_expired(open_server, client):
 def test_a_device_may_be_of_another_platform_by_then(server, client):
     content = server.register(client, device_token="slow-1000-unavailable")
     sent = send(server, client, content)
-    server.register(
-        client,
-        version=2,
-        installation_id=content.installation_id,
-        access_token=content.access_token,
-        grant=content.grant,
-        token_type=PushNotificationRegistration.FIREBASE_TOKEN,
-        apn_topic="",
-    )
+    server.renew(client, content, token_type=PushNotificationRegistration.FIREBASE_TOKEN, apn_topic="")
     assert repeat(server, client, sent) == ([["success"]], ["delivered"])
     assert states(server) == [("delivered", 1, None, 2)]
 
@@ -106,14 +98,7 @@ def test_what_arrived_is_not_pushed_again_with_what_failed(server, client):
 def test_the_wishes_of_the_receiver_are_those_of_now(server, client):
     content = server.register(client, device_token="slow-1000-unavailable")
     sent = send(server, client, content, type=PushNotification.MESSAGE, chat_id=CHAT)
-    server.register(
-        client,
-        version=2,
-        installation_id=content.installation_id,
-        access_token=content.access_token,
-        grant=content.grant,
-        muted_chat_list=[CHAT],
-    )
+    server.renew(client, content, muted_chat_list=[CHAT])
     assert repeat(server, client, sent) == ([["success"]], [])
     assert states(server)[0][0] == "dead_letter"
 
