@@ -109,12 +109,6 @@ def test_what_is_no_list_of_peers(body):
         node.relay_peers([SHARD])
 
 
-def test_info():
-    recording = recordings.load(AREA, "debug-info")
-    with answered(WakuNode, response(recording)) as node:
-        node.check_alive()
-
-
 @recorded("store-v3")
 def test_store_pages(name):
     """A page of a walk; the status in the body counts, whatever HTTP says."""

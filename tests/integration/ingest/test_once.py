@@ -10,8 +10,6 @@ from psycopg.conninfo import make_conninfo
 from support.reconciling import NOWHERE, SHARD
 from wakupush.model.roles import Role
 
-# --- the command ---
-
 
 def run_once(bench, *arguments, stderr=subprocess.PIPE, **environment):
     """Run it as a process: it configures the logs."""

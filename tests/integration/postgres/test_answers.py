@@ -7,9 +7,7 @@ import pytest
 
 from support import plans
 from wakupush.model.entries import SealedAnswer
-from wakupush.postgres import (
-    answers,
-)
+from wakupush.postgres import answers
 
 
 def test_answers_keep_their_order_and_are_claimed_once(dsn, connection):

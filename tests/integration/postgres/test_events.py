@@ -3,9 +3,7 @@
 from support.deciding import IDENTITY
 from support.rows import NOW
 from wakupush.model.events import FIELDS, OUTCOMES, Event, EventKind, history
-from wakupush.postgres import (
-    events,
-)
+from wakupush.postgres import events
 
 
 def test_events_come_back_as_they_were_written(connection):

@@ -11,10 +11,7 @@ from wakupush.devnet.processes import wait_until
 from wakupush.model.quarantine import QuarantineSelection
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.waku_message import INT64_MAX, INT64_MIN
-from wakupush.postgres import (
-    ledger,
-    quarantine,
-)
+from wakupush.postgres import ledger, quarantine
 
 
 @pytest.mark.parametrize("days", [0, 1, 2, 3, 30])

@@ -14,14 +14,7 @@ from wakupush.model.platforms import Platform
 from wakupush.model.queues import REGISTRATION
 from wakupush.model.registrations import Change, Installation, Preferences, Unregistration
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
-from wakupush.postgres import (
-    deliveries,
-    ledger,
-    query_topics,
-    rebuilding,
-    registrations,
-    requests,
-)
+from wakupush.postgres import deliveries, ledger, query_topics, rebuilding, registrations, requests
 from wakupush.postgres.registrations import OutdatedError
 from wakupush.protocol.query import encode_response
 

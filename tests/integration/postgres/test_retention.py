@@ -13,15 +13,7 @@ from wakupush.devnet.processes import wait_until
 from wakupush.model.deliveries import DeliveryState, Settlement
 from wakupush.model.events import Event, EventKind
 from wakupush.model.queues import REGISTRATION
-from wakupush.postgres import (
-    deliveries,
-    events,
-    exporting,
-    ledger,
-    maintenance,
-    requests,
-    token_trials,
-)
+from wakupush.postgres import deliveries, events, exporting, ledger, maintenance, requests, token_trials
 from wakupush.runtime.settings import RetentionSettings
 from wakupush.server.beat.retention import rules
 

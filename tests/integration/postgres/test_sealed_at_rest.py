@@ -217,6 +217,3 @@ def test_contacts_only_device_may_renew_its_token(server, client):
     server.outcomes(client)
     send(server, client, again(client, server, content, 2, device_token="good", access_token=PHONE))
     assert retry(server) == [("delivered", None)]
-
-
-# Sizes

@@ -16,9 +16,7 @@ from support.stored import contents
 from wakupush.devnet import messages
 from wakupush.model.registrations import Change, Unregistration
 from wakupush.model.roles import Role
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationRegistration,
-)
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
 from wakupush.protocol.registration import of
 from wakupush.runtime import keyfile

@@ -11,9 +11,7 @@ from structlog.testing import capture_logs
 from support.served import count_watched, rewrapped
 from wakupush.devnet import messages
 from wakupush.model.queues import REGISTRATION
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationRegistration,
-)
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.postgres import exporting, maintenance
 from wakupush.server.beat.retention import prune
 

@@ -13,9 +13,7 @@ from support.served import as_beat, fault, is_due, prove, request, trip
 from wakupush.devnet.processes import wait_until
 from wakupush.model.platforms import Platform
 from wakupush.model.queues import DISPATCH
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationRegistration,
-)
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol.keys import PrivateKey
 from wakupush.server.beat.deliveries import claim_due
 from wakupush.server.delivery import attempt, next_attempts, webhook

@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from support.served import SHARD, prove
+from support.served import SHARD, contacts, prove
 from wakupush.devnet import messages
 from wakupush.ingest.enqueue import Enqueuer
 from wakupush.ingest.routing import Routes
@@ -23,12 +23,6 @@ from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import unopened
 from wakupush.server.beat.queries import derive_keys, enqueue_waiting, trim_waiting
 from wakupush.server.engine.run import run
-
-
-def contacts(count: int) -> dict:
-    """Return the fields of a registration that lets these many contacts push: an answer shows 68 bytes of each."""
-    return {"allow_from_contacts_only": True, "allowed_key_list": [bytes(64)] * count}
-
 
 # Registrations.
 

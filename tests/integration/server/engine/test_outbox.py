@@ -12,9 +12,7 @@ from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.processes import wait_until
 from wakupush.model.entries import SealedAnswer
 from wakupush.model.queues import QUERY, REGISTRATION
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationQueryResponse,
-)
+from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.protocol import application, payload, segments
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import left_out

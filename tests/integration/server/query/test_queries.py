@@ -10,9 +10,7 @@ from support.served import contacts, request, waiting
 from wakupush.devnet import messages
 from wakupush.devnet.processes import wait_until
 from wakupush.model.queues import QUERY
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationQueryResponse,
-)
+from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
 from wakupush.protocol import payload, topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis.sending import send_entries

@@ -5,9 +5,7 @@ import psycopg
 from support.served import count_watched, rewrapped
 from wakupush.devnet import messages
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
-from wakupush.pb.push_notification_pb2 import (
-    PushNotificationRegistration,
-)
+from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey
 from wakupush.redis import watched
