@@ -103,21 +103,6 @@ def test_due_deliveries_are_claimed_once(dsn, connection):
     assert {(each.begun, each.failure) for each in claimed} == {(1, Failure.RATE_LIMITED)}
 
 
-def test_a_dead_letter_keeps_all_that_a_retry_needs(connection):
-    take_on(connection, [delivery(1)], {})
-    deliveries.settle(
-        connection, [Settlement(delivery=delivery(1), state=DeliveryState.DEAD_LETTER, failure=Failure.RATE_LIMITED)]
-    )
-    [(key, sealed, failure)] = connection.execute(
-        "SELECT delivery_key, sealed_content, failure FROM deliveries"
-    ).fetchall()
-    assert (*AT_REST.open_content(key, delivery(1).installation, sealed), failure) == (
-        b"chat",
-        b"message",
-        "rate_limited",
-    )
-
-
 @pytest.mark.parametrize("keys", [[], [delivery(1).delivery_key, delivery(2).delivery_key, b"\\" * 32]])
 def test_failures_come_in_one_trip_too(connection, keys):
     take_on(connection, [delivery(1), delivery(2)], {})
@@ -158,14 +143,6 @@ def test_a_device_of_two_users_is_told_the_right_one(connection):
     [claimed] = due.claim(connection, IOS, limit=10, seconds=60)
     [(taken, _)] = take(connection, {claimed.delivery_key: claimed.begun})
     assert (taken.installation, taken.chat_id) == (BOB, b"chat")
-
-
-def test_giving_a_delivery_back_counts_no_attempt(connection):
-    take_on(connection, [delivery(1)], {})
-    deliveries.put_back(connection, [delivery(1)])
-    connection.execute("UPDATE deliveries SET next_attempt_at = now()")
-    [claimed] = due.claim(connection, IOS, limit=1, seconds=60)
-    assert (claimed.begun, claimed.failure) == (0, None)
 
 
 def test_claims_take_the_newest_and_the_oldest(connection):

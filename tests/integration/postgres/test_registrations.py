@@ -133,18 +133,6 @@ def test_answer_never_exceeds_its_measured_size(connection, contacts_only, keys)
     assert size <= sizes[ALICE.key_hash] < size + 3 * (300 + 5 * len(keys))
 
 
-def test_token_dies_only_for_the_attempted_version(connection):
-    store(connection, [change(1)])
-    store(connection, [change(2)])
-    assert registrations.token_died(connection, [(ALICE, 1)]) == set()
-    assert registrations.token_died(connection, [(ALICE, 2)]) == {ALICE}
-    assert registrations.token_died(connection, [(ALICE, 2)]) == set()
-    assert reached(connection) is None
-    assert receiver(connection).preferences.token_died
-    store(connection, [change(3)])
-    assert reached(connection) is not None
-
-
 def rebuild(dsn, changed):
     with psycopg.connect(dsn) as connection:
         return rebuilding.merge(connection, [changed], AT_REST)

@@ -73,14 +73,6 @@ def test_a_whole_poll_is_asked_for_with_one_round_trip(redis, monkeypatch):
     assert sent == ["EVALSHA"]
 
 
-def test_a_redis_that_was_wiped_is_filled(open_server):
-    server = open_server()
-    topics = register(server, 1)
-    server.context.redis.flushall()
-    assert fill_watched_topics(server.context)
-    assert watched.among(server.context.redis, sorted(topics)) == topics
-
-
 def test_topics_are_read_in_order_without_a_sort(open_server):
     server = open_server()
     register(server, *range(2000))
