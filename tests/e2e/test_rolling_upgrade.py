@@ -212,7 +212,7 @@ class Upgrade:
         for device, name in pseudonyms.items():
             installation = identity.installation(bytes.fromhex(device.key_hash), device.installation_id)
             parts = installation.key_hash, installation.installation_hash
-            yield _digest(identity._pseudonym_key, *parts).hex(), name
+            yield _digest(identity._derive("pseudonym"), *parts).hex(), name
 
 
 @pytest.fixture(scope="module")

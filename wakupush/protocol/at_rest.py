@@ -45,31 +45,16 @@ REQUEST_ID_BYTES: Final = 16
 class AtRest:
     """The keys that seal columns of the database; `of` derives them."""
 
-    _device: AESGCM = field(repr=False)
-    _allowed_key_list: AESGCM = field(repr=False)
     #: Makes the key of a purpose, 32 bytes.
     _derive: Callable[[str], bytes] = field(repr=False)
-    _old_content: AESGCM = field(repr=False)
-    _part: AESGCM = field(repr=False)
-    _access_token: bytes = field(repr=False)
-    _item_key: bytes = field(repr=False)
-    _device_key: bytes = field(repr=False)
+    #: Returns what seals with the key of a purpose.
+    _cipher: Callable[[str], AESGCM] = field(repr=False)
 
     @classmethod
     def of(cls, derive: Callable[[str], bytes]) -> AtRest:
         """Return the keys that `derive` makes of the names of their purposes, 32 bytes each."""
-        device, allowed_key_list, content, *digests = (
-            derive(f"at rest: {purpose}")
-            for purpose in ("device", "allowed_key_list", "content", "access token", "chat or author", "same device")
-        )
-        return cls(
-            AESGCM(device),
-            AESGCM(allowed_key_list),
-            cache(derive),
-            AESGCM(content),
-            AESGCM(derive("segment")),
-            *digests,
-        )
+        derive = cache(derive)
+        return cls(derive, cache(lambda purpose: AESGCM(derive(purpose))))
 
     def columns(self, installation: Installation, registration: Registration) -> dict[str, bytes | None]:
         """Return the columns of a registration's row that are made with these keys, by name."""
@@ -91,7 +76,7 @@ class AtRest:
             grant=registration.grant,
             apn_topic=registration.apn_topic,
         ).SerializeToString()
-        return _seal(self._device, plaintext, _row("sealed_device", installation, registration.version))
+        return self._seal("at rest: device", plaintext, _row("sealed_device", installation, registration.version))
 
     def open_device(self, installation: Installation, version: int, ciphertext: bytes) -> PushNotificationRegistration:
         """Return the fields that `seal_device` sealed; the others are empty.
@@ -99,7 +84,7 @@ class AtRest:
         Raises:
             UnsealableError: it belongs to another row, version or server.
         """
-        plaintext = _open(self._device, ciphertext, _row("sealed_device", installation, version))
+        plaintext = self._open("at rest: device", ciphertext, _row("sealed_device", installation, version))
         return PushNotificationRegistration.FromString(plaintext)
 
     def target(
@@ -130,7 +115,7 @@ class AtRest:
             return None
         plaintext = PushNotificationRegistration(allowed_key_list=registration.allowed_key_list).SerializeToString()
         place = _row("sealed_allowed_key_list", installation, registration.version)
-        return _seal(self._allowed_key_list, plaintext, place)
+        return self._seal("at rest: allowed_key_list", plaintext, place)
 
     def open_allowed_key_list(self, installation: Installation, version: int, ciphertext: bytes) -> tuple[bytes, ...]:
         """Return the list that `seal_allowed_key_list` sealed.
@@ -138,7 +123,8 @@ class AtRest:
         Raises:
             UnsealableError: it belongs to another row, version or server.
         """
-        plaintext = _open(self._allowed_key_list, ciphertext, _row("sealed_allowed_key_list", installation, version))
+        place = _row("sealed_allowed_key_list", installation, version)
+        plaintext = self._open("at rest: allowed_key_list", ciphertext, place)
         return tuple(PushNotificationRegistration.FromString(plaintext).allowed_key_list)
 
     def seal_content(
@@ -159,12 +145,12 @@ class AtRest:
         month = (12 * time.year + time.month - 1).to_bytes(_MONTH_BYTES, "big")
         plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
         place = _content_place(month, delivery_key, installation)
-        return _BOUND + month + _seal(self._content(month), plaintext, place)
+        return _BOUND + month + self._seal(_content_of(month), plaintext, place)
 
     def seal_content_for_old_code(self, delivery_key: bytes, chat_id: bytes, message: bytes) -> bytes:
         """Return chat id and message of a notification as code before migration 0108 opens them."""
         plaintext = PushNotification(chat_id=chat_id, message=message).SerializeToString()
-        return _seal(self._old_content, plaintext, _place("deliveries", "sealed_content", delivery_key))
+        return self._seal("at rest: content", plaintext, _place("deliveries", "sealed_content", delivery_key))
 
     def open_content(self, delivery_key: bytes, installation: Installation, ciphertext: bytes) -> tuple[bytes, bytes]:
         """Return the chat id and the message that were sealed for a delivery, in either form.
@@ -177,19 +163,19 @@ class AtRest:
             month, sealed = ciphertext[1 : 1 + _MONTH_BYTES], ciphertext[1 + _MONTH_BYTES :]
             # The old form may begin so by chance, one in 256.
             with suppress(UnsealableError):
-                plaintext = _open(self._content(month), sealed, _content_place(month, delivery_key, installation))
+                plaintext = self._open(_content_of(month), sealed, _content_place(month, delivery_key, installation))
         if plaintext is None:
-            plaintext = _open(self._old_content, ciphertext, _place("deliveries", "sealed_content", delivery_key))
+            plaintext = self._open("at rest: content", ciphertext, _place("deliveries", "sealed_content", delivery_key))
         content = PushNotification.FromString(plaintext)
         return content.chat_id, content.message
 
     def seal_part(self, signer: bytes, entire_message_hash: bytes, index: int, payload: bytes) -> bytes:
         """Return the payload of a segment, sealed for its row: a byte for the form, and nonce | ciphertext | tag."""
-        return _BOUND + _seal(self._part, payload, _part_place(signer, entire_message_hash, index))
+        return _BOUND + self._seal("segment", payload, _part_place(signer, entire_message_hash, index))
 
     def seal_part_for_old_code(self, payload: bytes) -> bytes:
         """Return the payload of a segment as code before migration 0108 opens it."""
-        return _seal(self._part, payload, None)
+        return self._seal("segment", payload, None)
 
     def open_part(self, signer: bytes, entire_message_hash: bytes, index: int, ciphertext: bytes) -> bytes:
         """Return the payload that was sealed for a row, in either form.
@@ -200,11 +186,8 @@ class AtRest:
         if ciphertext.startswith(_BOUND):
             # The old form may begin so by chance, one in 256.
             with suppress(UnsealableError):
-                return _open(self._part, ciphertext[1:], _part_place(signer, entire_message_hash, index))
-        return _open(self._part, ciphertext, None)
-
-    def _content(self, month: bytes) -> AESGCM:
-        return AESGCM(self._derive(f"at rest: content of {int.from_bytes(month, 'big')}"))
+                return self._open("segment", ciphertext[1:], _part_place(signer, entire_message_hash, index))
+        return self._open("segment", ciphertext, None)
 
     def address(self, installation: Installation, *, access_token: str, chat_id: bytes, author: bytes) -> Address:
         """Return the address of a notification: the digests that the device's row has."""
@@ -217,7 +200,7 @@ class AtRest:
 
     def access_token(self, installation: Installation, access_token: str) -> bytes:
         """Return the digest (16 bytes) of a device's access token."""
-        return _digest(self._access_token, installation, access_token.encode())
+        return _digest(self._derive("at rest: access token"), installation, access_token.encode())
 
     def device(self, installation: Installation, registration: Registration) -> bytes:
         """Return the digest (16 bytes) of the device that a registration names: its platform, topic and token.
@@ -225,7 +208,7 @@ class AtRest:
         Each installation has its own, so that the rows do not show which users share a device.
         """
         device = f"{int(registration.token_type)}\0{registration.apn_topic}\0{registration.device_token}"
-        return _digest(self._device_key, installation, device.encode())
+        return _digest(self._derive("at rest: same device"), installation, device.encode())
 
     def item_digest(self, installation: Installation, item: bytes) -> bytes:
         """Return the digest (16 bytes) of a chat or an author.
@@ -233,11 +216,25 @@ class AtRest:
         Each installation has its own digests. Otherwise the rows and a dictionary of chats would show which
         users share a chat.
         """
-        return _digest(self._item_key, installation, item)
+        return _digest(self._derive("at rest: chat or author"), installation, item)
 
     def list_digests(self, installation: Installation, items: Iterable[bytes]) -> bytes | None:
         """Return the digests of a list of chats and authors, each once, in ascending order; None if it is empty."""
         return b"".join(sorted({self.item_digest(installation, item) for item in items})) or None
+
+    def _seal(self, purpose: str, plaintext: bytes, place: bytes | None) -> bytes:
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return nonce + self._cipher(purpose).encrypt(nonce, plaintext, place)
+
+    def _open(self, purpose: str, ciphertext: bytes, place: bytes | None) -> bytes:
+        try:
+            return self._cipher(purpose).decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], place)
+        except (InvalidTag, ValueError):
+            raise UnsealableError("sealed for another place or by another server") from None
+
+
+def _content_of(month: bytes) -> str:
+    return f"at rest: content of {int.from_bytes(month, 'big')}"
 
 
 def _content_place(month: bytes, delivery_key: bytes, installation: Installation) -> bytes:
@@ -258,18 +255,6 @@ def _row(column: str, installation: Installation, version: int) -> bytes:
 def _place(table: str, column: str, *parts: bytes) -> bytes:
     names = (table.encode(), column.encode(), *parts)
     return b"".join(len(name).to_bytes(4, "big") + name for name in names)
-
-
-def _seal(key: AESGCM, plaintext: bytes, place: bytes | None) -> bytes:
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    return nonce + key.encrypt(nonce, plaintext, place)
-
-
-def _open(key: AESGCM, ciphertext: bytes, place: bytes | None) -> bytes:
-    try:
-        return key.decrypt(ciphertext[:NONCE_BYTES], ciphertext[NONCE_BYTES:], place)
-    except (InvalidTag, ValueError):
-        raise UnsealableError("sealed for another place or by another server") from None
 
 
 def _digest(key: bytes, installation: Installation, value: bytes) -> bytes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -37,13 +37,8 @@ class Identity:
     by_topic: Mapping[str, tuple[PrivateKey, ...]]
     #: The public keys by the ids that registrations have of them, see `id_of`.
     by_id: Mapping[bytes | None, PublicKey]
-    _installation_key: bytes = field(repr=False)
-    _request_key: bytes = field(repr=False)
-    _pseudonym_key: bytes = field(repr=False)
-    _trace_key: bytes = field(repr=False)
-    _queried_key: bytes = field(repr=False)
-    _device_key: bytes = field(repr=False)
-    _thread_key: bytes = field(repr=False)
+    #: Makes the key of a purpose, 32 bytes.
+    _derive: Callable[[str], bytes] = field(repr=False)
     #: Seals messages that one worker opened and another one handles. It is derived from today's key, and goes with it.
     opened_key: bytes = field(repr=False)
     #: Seals segments while `rebuild` puts them together.
@@ -66,20 +61,14 @@ class Identity:
         """
         root = root or private_key
         keys = private_key, *previous
-        derive = partial(_derive, root)
+        derive = cache(partial(_derive, root))
         return cls(
             private_key,
             previous,
             root,
             _by_topic(keys),
             {_key_id(key.public_key, root): key.public_key for key in keys},
-            _installation_key=derive("installation id"),
-            _request_key=derive("request id"),
-            _pseudonym_key=derive("pseudonym"),
-            _trace_key=derive("trace"),
-            _queried_key=derive("queried"),
-            _device_key=derive("device"),
-            _thread_key=derive("thread"),
+            _derive=derive,
             opened_key=_derive(private_key, "opened"),
             segment_key=derive("segment"),
             pipeline_key=derive("pipeline"),
@@ -113,11 +102,11 @@ class Identity:
 
     def installation(self, key_hash: bytes, installation_id: str) -> Installation:
         """Return the key of an installation's rows: its id is kept as a keyed hash (16 bytes)."""
-        return Installation(key_hash, _digest(self._installation_key, key_hash, installation_id.encode()))
+        return Installation(key_hash, _digest(self._derive("installation id"), key_hash, installation_id.encode()))
 
     def request_digest(self, request_id: bytes) -> bytes:
         """Return the keyed digest (16 bytes) by which a repeated registration is recognised."""
-        return _digest(self._request_key, request_id)
+        return _digest(self._derive("request id"), request_id)
 
     def device_digest(self, target: Target) -> bytes:
         """Return the keyed digest (16 bytes) of a device, the same for every user who registers it.
@@ -126,14 +115,14 @@ class Identity:
         """
         topic = target.apn_topic if target.platform is Platform.IOS else ""
         parts = bytes([target.platform]), topic.encode(), target.device_token.encode()
-        return _digest(self._device_key, *parts)
+        return _digest(self._derive("device"), *parts)
 
     def thread_id(self, installation: Installation, chat_id: bytes) -> str:
         """Return the name (32 hex digits) under which a device shows the notifications of a chat together.
 
         Each installation has its own, so that Apple cannot tell who shares a chat.
         """
-        return _digest(self._thread_key, installation.key_hash, installation.installation_hash, chat_id).hex()
+        return _digest(self._derive("thread"), installation.key_hash, installation.installation_hash, chat_id).hex()
 
     def pseudonyms(self, installation: Installation, period: int) -> tuple[bytes, bytes]:
         """Return the pseudonyms (16 bytes each) of a user and an installation in events of a period.
@@ -141,19 +130,19 @@ class Identity:
         Args:
             period: its number, see `wakupush.model.events.period_of`.
         """
-        return _pseudonyms(self._pseudonym_key, installation, period)
+        return _pseudonyms(self._derive("pseudonym"), installation, period)
 
     def user_pseudonym(self, key_hash: bytes, period: int) -> bytes:
         """Return the pseudonym (16 bytes) of a user in events of a period."""
-        return _digest(self._pseudonym_key, _number(period), key_hash)
+        return _digest(self._derive("pseudonym"), _number(period), key_hash)
 
     def queried_pseudonym(self, key_hash: bytes, period: int) -> bytes:
         """Return the pseudonym (16 bytes) of a user in a period's events of queries; no other event has it."""
-        return _digest(self._queried_key, _number(period), key_hash)
+        return _digest(self._derive("queried"), _number(period), key_hash)
 
     def pseudonym(self, key_hash: bytes) -> bytes:
         """Return the digest (16 bytes) of a user in the names of counters; no event has it."""
-        return _digest(self._pseudonym_key, key_hash)
+        return _digest(self._derive("pseudonym"), key_hash)
 
     def event_trace_id(self, trace_id: str) -> str:
         """Return the trace id that the stored events of a message have, 16 hex digits.
@@ -163,7 +152,7 @@ class Identity:
         Args:
             trace_id: of the message, 16 hex digits.
         """
-        return _digest(self._trace_key, trace_id.encode())[:_TRACE_BYTES].hex()
+        return _digest(self._derive("trace"), trace_id.encode())[:_TRACE_BYTES].hex()
 
 
 def parse(text: str) -> Identity:

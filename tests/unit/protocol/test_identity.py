@@ -15,12 +15,11 @@ CHANGING = {"private_key", "previous", "by_topic", "by_id", "root", "opened_key"
 
 
 def derived(identity):
-    at_rest = identity.at_rest
     return {
         field.name: getattr(identity, field.name)
         for field in dataclasses.fields(identity)
         if field.name not in CHANGING
-    } | {"at_rest": (at_rest._derive("a purpose"), at_rest._access_token, at_rest._item_key)}
+    } | {"_derive": identity._derive("a purpose"), "at_rest": identity.at_rest._derive("a purpose")}
 
 
 def secrets(identity):
