@@ -139,22 +139,15 @@ def compose(
     name: str, selection: Selection, *, before: Position | None = None, after: Position | None = None
 ) -> tuple[sql.Composed, dict[str, Any]]:
     """Return a query with the conditions that a selection and a position make, and the values of those."""
-    end = before or after
-    position = {"end_time": end[0], "end_key": end[1]} if end else {}
-    parameters: dict[str, dict[str, Any]] = {
-        "of_keys": {"keys": selection.keys},
-        "of_reason": {"reason": selection.reason and selection.reason.label},
-        "of_platform": {"platform": selection.platform},
-        "since": {"since": selection.since},
-        "until": {"until": selection.until},
-        "before": position if before else {},
-        "after": position if after else {},
+    values = {
+        "of_keys": selection.keys,
+        "of_reason": selection.reason and selection.reason.label,
+        "of_platform": selection.platform,
+        "since": selection.since,
+        "until": selection.until,
+        "before": before,
+        "after": after,
     }
-    parameters = {
-        condition: values
-        for condition, values in parameters.items()
-        if values and all(value is not None for value in values.values())
-    }
-    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition in parameters)
-    columns = {key: value for values in parameters.values() for key, value in values.items()}
-    return sql.SQL(_SQL[name]).format(conditions=conditions), columns
+    conditions = sql.SQL(" ").join(sql.SQL(_SQL[condition]) for condition, value in values.items() if value is not None)
+    end_time, end_key = before or after or (None, None)
+    return sql.SQL(_SQL[name]).format(conditions=conditions), values | {"end_time": end_time, "end_key": end_key}

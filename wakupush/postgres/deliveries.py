@@ -39,7 +39,7 @@ def take(
     }
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["take"], values).fetchall()
-    deliveries = [_delivery(at_rest, row) for row in rows]
+    deliveries = [_taken(at_rest, row) for row in rows]
     return [
         (delivery, _receiver(at_rest, delivery.installation, row))
         for delivery, row in zip(deliveries, rows, strict=True)
@@ -157,21 +157,7 @@ def expire(connection: Connection, most: int) -> list[Settlement]:
 def _ended(row: dict[str, Any], state: DeliveryState) -> Settlement:
     """Return a delivery that no worker holds a lease of."""
     return Settlement(
-        delivery=Delivery(
-            delivery_key=row["delivery_key"],
-            installation=Installation(row["key_hash"], row["installation_hash"]),
-            app=row["app"],
-            platform=Platform(row["platform"]),
-            notification_type=NotificationType(row["notification_type"]),
-            chat_id=b"",
-            message=b"",
-            attempt=row["attempt"],
-            lease=NO_LEASE,
-            task_id=row["task_id"],
-            trace_id=row["trace_id"],
-            seen=row["seen"],
-            expires_at=row["expires_at"],
-        ),
+        delivery=_delivery(row, chat_id=b"", message=b"", lease=NO_LEASE),
         state=state,
         failure=BY_LABEL.get(row["failure"], Failure.PLATFORM_UNCLEAR),
         version=None if row["version"] is None else int(row["version"]),
@@ -179,29 +165,37 @@ def _ended(row: dict[str, Any], state: DeliveryState) -> Settlement:
     )
 
 
-def _delivery(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
+def _taken(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
     installation = Installation(row["key_hash"], row["installation_hash"])
     chat_id, message = at_rest.open_content(row["delivery_key"], installation, row["sealed_content"])
     address = None
     if row["chat_digest"] is not None:
         address = Address(installation, row["access_token_digest"] or b"", row["chat_digest"], row["author_digest"])
+    return _delivery(
+        row,
+        chat_id=chat_id,
+        message=message,
+        lease=row["lease"],
+        address=address,
+        failure=BY_LABEL.get(row["failure"]),
+        expired=row["expired"],
+    )
+
+
+def _delivery(row: dict[str, Any], **fields: Any) -> Delivery:
+    """Return the delivery of a row, with these fields besides those that every statement returns."""
     return Delivery(
         delivery_key=row["delivery_key"],
-        installation=installation,
+        installation=Installation(row["key_hash"], row["installation_hash"]),
         app=row["app"],
         platform=Platform(row["platform"]),
         notification_type=NotificationType(row["notification_type"]),
-        chat_id=chat_id,
-        message=message,
         attempt=row["attempt"],
-        lease=row["lease"],
         task_id=row["task_id"],
         trace_id=row["trace_id"],
         seen=row["seen"],
         expires_at=row["expires_at"],
-        address=address,
-        failure=BY_LABEL.get(row["failure"]),
-        expired=row["expired"],
+        **fields,
     )
 
 

@@ -24,7 +24,7 @@ def messages_of(
         pseudonyms: of the user, 16 bytes each, in the periods of that time.
     """
     values = {"pseudonyms": list(pseudonyms), "since": since, "until": until, "most": MOST_MESSAGES}
-    return [(trace_id, time) for trace_id, time in connection.execute(_SQL["of_user"], values).fetchall()]
+    return connection.execute(_SQL["of_user"], values).fetchall()
 
 
 def losses(connection: Connection, since: datetime, until: datetime) -> list[tuple[str, str, int]]:
@@ -32,5 +32,4 @@ def losses(connection: Connection, since: datetime, until: datetime) -> list[tup
 
     It reads all events of that time.
     """
-    rows = connection.execute(_SQL["losses"], {"since": since, "until": until}).fetchall()
-    return [(kind, label, count) for kind, label, count in rows]
+    return connection.execute(_SQL["losses"], {"since": since, "until": until}).fetchall()

@@ -57,14 +57,6 @@ def candidates(connection: Connection, topics: Collection[bytes], most: int) -> 
     return users
 
 
-def set_key(connection: Connection, candidate: QueryTopic, symmetric_key: bytes) -> None:
-    """Keep the derived key (32 bytes)."""
-    connection.execute(
-        _SQL["set_key"],
-        {"key_hash": candidate.key_hash, "prefixed": candidate.prefixed, "symmetric_key": symmetric_key},
-    )
-
-
 def count_without_key(connection: Connection) -> int:
     """Return how many topics have no derived key yet."""
     return int(value(connection, _SQL["count_without_key"]))
@@ -136,6 +128,5 @@ def remove_unused(connection: Connection, key_hashes: Collection[bytes]) -> list
     Raises:
         LockNotAvailable: one of them takes longer than `maintenance.LOCK_SECONDS`.
     """
-    wait_shortly_for_locks(connection)
-    connection.execute(_SQL["lock"], _LOCK)
+    wait_for_additions(connection)
     return [row[0] for row in connection.execute(_SQL["remove_unused"], {"key_hashes": list(key_hashes)})]

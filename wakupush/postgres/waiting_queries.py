@@ -58,7 +58,7 @@ def take(connection: Connection, most: int) -> list[Entry]:
             pubsub_topic=shard,
             hash=hash_,
             seen=first_seen,
-            message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
+            message=WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp, meta=meta),
         )
         for shard, hash_, first_seen, payload, topic, timestamp, meta in connection.execute(
             _SQL["take"], {"most": most}

@@ -198,7 +198,7 @@ def test_unused_topics_are_removed_unless_they_collide(connection):
     store(connection, [change(1)])
     topics = query_topics.add(connection, [ALICE.key_hash, b"b" * 64])
     [[candidate]] = [query_topics.candidates(connection, [min(topics)], 1)[min(topics)]]
-    query_topics.set_key(connection, candidate, b"k" * 32)
+    query_topics.set_keys(connection, {candidate.key_hash: b"k" * 32}, prefixed=candidate.prefixed)
     assert query_topics.candidates(connection, [min(topics)], 1)[min(topics)][0].symmetric_key == b"k" * 32
     shared = connection.execute(
         "UPDATE query_topics SET topic = '\\x00000000' WHERE prefixed RETURNING topic"

@@ -67,7 +67,7 @@ USES = {
         "answers": {"claim", "expire", "remove", "postpone"},
         "message_segments": {"expire", "trim_all"},
         "quarantine": {"trim"},
-        "query_topics": {"lock", "all", "since", "unused", "remove_unused", "set_key", "underived"},
+        "query_topics": {"lock", "all", "since", "unused", "remove_unused", "set_keys", "underived"},
         "waiting_queries": {"awaited", "wake", "take", "expire", "trim", "count"},
         "ledger": {"remove"},
         "token_trials": {"shares"},

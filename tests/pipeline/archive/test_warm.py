@@ -8,7 +8,6 @@ from psycopg.conninfo import make_conninfo
 from wakupush.model.roles import Role
 from wakupush.pipeline.archive import warm
 from wakupush.postgres import query_topics
-from wakupush.postgres.query_topics import QueryTopic
 from wakupush.protocol import topics
 
 
@@ -19,8 +18,7 @@ def missing(connection):
 def test_missing_keys_are_derived(spark, make_settings, dsn, connection, monkeypatch):
     users = [secrets.token_bytes(64) for _ in range(7)]
     query_topics.add(connection, users)
-    known = QueryTopic(users[0], False, None)
-    query_topics.set_key(connection, known, b"k" * 32)
+    query_topics.set_keys(connection, {users[0]: b"k" * 32}, prefixed=False)
     monkeypatch.setattr(warm, "KEYS_PER_CORE", 3)
     seen = []
     assert warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), lambda *each: seen.append(each)) == 13

@@ -36,13 +36,13 @@ WHERE deliveries.delivery_key = chosen.delivery_key
 RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: of_keys
-AND delivery_key = ANY (%(keys)b)
+AND delivery_key = ANY (%(of_keys)b)
 
 -- name: of_reason
-AND failure = %(reason)s
+AND failure = %(of_reason)s
 
 -- name: of_platform
-AND platform = %(platform)s
+AND platform = %(of_platform)s
 
 -- name: since
 AND finished_at >= %(since)s

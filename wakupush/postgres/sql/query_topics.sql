@@ -19,9 +19,6 @@ SELECT topic, key_hash, prefixed, symmetric_key FROM (
 ) AS ranked
 WHERE place <= %(most)s
 
--- name: set_key
-UPDATE query_topics SET symmetric_key = %(symmetric_key)s WHERE key_hash = %(key_hash)s AND prefixed = %(prefixed)s
-
 -- name: all
 SELECT DISTINCT topic FROM query_topics ORDER BY topic
 

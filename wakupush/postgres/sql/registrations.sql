@@ -11,25 +11,18 @@ GROUP BY key_hash
 
 -- name: put
 INSERT INTO registrations AS stored (
-    key_hash, installation_hash, app, server_key, version, request_digest, registered, token_type, enabled,
+    key_hash, installation_hash, app, server_key, version, request_digest, token_type, enabled,
     allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
-    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, device_digest
+    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, device_digest, registered
 )
-SELECT
-    key_hash, installation_hash, app, server_key, version, request_digest, true, token_type, enabled,
-    allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest,
-    blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, device_digest
+SELECT new.*, true
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(app)b::text[], %(server_key)b::bytea[],
     %(version)b::numeric[], %(request_digest)b::bytea[], %(token_type)b::smallint[], %(enabled)b::boolean[], %(allow_from_contacts_only)b::boolean[],
     %(block_mentions)b::boolean[], %(sealed_device)b::bytea[], %(sealed_allowed_key_list)b::bytea[],
     %(access_token_digest)b::bytea[], %(blocked_chat_digests)b::bytea[], %(muted_chat_digests)b::bytea[],
     %(allowed_mentions_chat_digests)b::bytea[], %(device_digest)b::bytea[]
-) AS new (
-    key_hash, installation_hash, app, server_key, version, request_digest, token_type, enabled,
-    allow_from_contacts_only, block_mentions, sealed_device, sealed_allowed_key_list, access_token_digest, blocked_chat_digests,
-    muted_chat_digests, allowed_mentions_chat_digests, device_digest
-)
+) AS new (key_hash, installation_hash)
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     app = excluded.app,
@@ -57,10 +50,10 @@ WHERE stored.version < excluded.version
 
 -- name: unregister
 INSERT INTO registrations AS stored (key_hash, installation_hash, version, request_digest, registered, proven)
-SELECT key_hash, installation_hash, version, request_digest, false, NULL
+SELECT new.*, false, NULL
 FROM unnest(
     %(key_hash)b::bytea[], %(installation_hash)b::bytea[], %(version)b::numeric[], %(request_digest)b::bytea[]
-) AS new (key_hash, installation_hash, version, request_digest)
+) AS new (key_hash, installation_hash)
 ORDER BY key_hash, installation_hash
 ON CONFLICT (key_hash, installation_hash) DO UPDATE SET
     version = excluded.version,

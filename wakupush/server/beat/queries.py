@@ -58,7 +58,7 @@ def _derive(beat: Beat, user: QueryTopic) -> int:
     key = topics.symmetric_key(topics.query_topic(user.key_hash, prefixed=user.prefixed))
     spent = time.thread_time() - start
     with beat.pool.connection() as connection:
-        query_topics.set_key(connection, user, key)
+        query_topics.set_keys(connection, {user.key_hash: key}, prefixed=user.prefixed)
     metrics.KEYS_DERIVED.inc()
     time.sleep(spent / beat.settings.worker.key_derivation_share - spent)
     return 1
