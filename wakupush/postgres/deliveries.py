@@ -11,7 +11,8 @@ from wakupush.model.deliveries import NO_LEASE, Delivery, DeliveryState, Settlem
 from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.model.notifications import NotificationType
 from wakupush.model.platforms import Platform
-from wakupush.model.registrations import Address, Installation, Preferences, Receiver
+from wakupush.model.registrations import Address, Installation, Receiver
+from wakupush.postgres import registrations
 from wakupush.postgres.named_sql import columns, load
 from wakupush.protocol.at_rest import AtRest
 
@@ -41,7 +42,7 @@ def take(
         rows = cursor.execute(_SQL["take"], values).fetchall()
     deliveries = [_taken(at_rest, row) for row in rows]
     return [
-        (delivery, _receiver(at_rest, delivery.installation, row))
+        (delivery, None if row["version"] is None else registrations.receiver(row, delivery.installation, at_rest))
         for delivery, row in zip(deliveries, rows, strict=True)
     ]
 
@@ -197,28 +198,3 @@ def _delivery(row: dict[str, Any], **fields: Any) -> Delivery:
         expires_at=row["expires_at"],
         **fields,
     )
-
-
-def _receiver(at_rest: AtRest, installation: Installation, row: dict[str, Any]) -> Receiver | None:
-    if row["version"] is None:
-        return None
-    preferences = Preferences(
-        # Users who got an earlier token may go on until the device gives its token to contacts only.
-        token_fits=not (row["contacts_only"] and row["token_changed"]),
-        token_died=False,
-        enabled=True,
-        block_mentions=row["block_mentions"],
-        author_blocked=bool(row["author_blocked"]),
-        chat_blocked=bool(row["chat_blocked"]),
-        chat_muted=bool(row["chat_muted"]),
-        mention_allowed=bool(row["mention_allowed"]),
-    )
-    target = at_rest.target(
-        installation,
-        int(row["version"]),
-        row["sealed_device"],
-        row["token_type"],
-        suspected=row["suspected"],
-        proven=row["proven"],
-    )
-    return Receiver(preferences, target, row["contacts_only"])

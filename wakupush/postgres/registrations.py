@@ -11,7 +11,9 @@ from wakupush.model.registrations import (
     AnswerSizes,
     Change,
     Installation,
+    Preferences,
     QueriedDevice,
+    Receiver,
     Registration,
     Stored,
     Unregistration,
@@ -106,6 +108,31 @@ def devices(connection: Connection, key_hashes: Collection[bytes], at_rest: AtRe
     for device in sorted((_device(at_rest, *row) for row in rows), key=attrgetter("key_hash", "installation_id")):
         by_key.setdefault(device.key_hash, []).append(device)
     return by_key
+
+
+def receiver(row: dict[str, Any], installation: Installation, at_rest: AtRest) -> Receiver:
+    """Return a device that a notification is for; the row has no sealed device if the access token is wrong."""
+    preferences = Preferences(
+        token_fits=row["token_fits"],
+        token_died=row["token_died"],
+        enabled=row["enabled"],
+        block_mentions=row["block_mentions"],
+        author_blocked=bool(row["author_blocked"]),
+        chat_blocked=bool(row["chat_blocked"]),
+        chat_muted=bool(row["chat_muted"]),
+        mention_allowed=bool(row["mention_allowed"]),
+    )
+    target = None
+    if row["sealed_device"] is not None:
+        target = at_rest.target(
+            installation,
+            int(row["version"]),
+            row["sealed_device"],
+            row["token_type"],
+            suspected=row["suspected"],
+            proven=row["proven"],
+        )
+    return Receiver(preferences, target, row["contacts_only"])
 
 
 def count_by_server_key(connection: Connection) -> dict[bytes | None, int]:

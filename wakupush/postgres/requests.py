@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from psycopg import Connection
+from psycopg.rows import dict_row
 
 from wakupush.model.deliveries import Delivery, RememberedRequest
 from wakupush.model.failures import BY_LABEL, Failure
-from wakupush.model.registrations import Address, Preferences, Receiver
+from wakupush.model.registrations import Address, Receiver
+from wakupush.postgres import registrations
 from wakupush.postgres.named_sql import load
 from wakupush.protocol.at_rest import REQUEST_ID_BYTES, AtRest
 
@@ -72,31 +74,10 @@ def receivers(connection: Connection, addresses: Collection[Address], at_rest: A
         "chats": [address.chat for address in names],
         "authors": [address.author for address in names],
     }
-    rows = connection.execute(_SQL["receivers"], values)
-    return {names[position - 1]: _receiver(at_rest, names[position - 1], *row) for position, *row in rows}
-
-
-def _receiver(at_rest: AtRest, address: Address, *row: Any) -> Receiver:
-    (
-        token_died, token_fits, enabled, block_mentions, author_blocked, chat_blocked, chat_muted, mention_allowed,
-        contacts_only, version, platform, device, suspected, proven,
-    ) = row  # fmt: skip
-    preferences = Preferences(
-        token_fits=token_fits,
-        token_died=token_died,
-        enabled=enabled,
-        block_mentions=block_mentions,
-        author_blocked=bool(author_blocked),
-        chat_blocked=bool(chat_blocked),
-        chat_muted=bool(chat_muted),
-        mention_allowed=bool(mention_allowed),
-    )
-    target = None
-    if device is not None:
-        target = at_rest.target(
-            address.installation, int(version), device, platform, suspected=suspected, proven=proven
-        )
-    return Receiver(preferences, target, contacts_only)
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(_SQL["receivers"], values).fetchall()
+    found = [(names[row["position"] - 1], row) for row in rows]
+    return {address: registrations.receiver(row, address.installation, at_rest) for address, row in found}
 
 
 def take_on(

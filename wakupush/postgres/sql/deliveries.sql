@@ -21,8 +21,11 @@ SELECT taken.delivery_key, taken.key_hash, taken.installation_hash, taken.app, t
     extract(epoch FROM taken.expires_at)::float8 AS expires_at, taken.expires_at <= now() AS expired,
     -- The device as it is now. A digest that was not kept keeps no notification back.
     device.version, device.token_type, device.sealed_device, device.suspected_at IS NOT NULL AS suspected,
-    device.proven IS TRUE AS proven, device.block_mentions, device.allow_from_contacts_only AS contacts_only,
-    coalesce(device.access_token_digest <> taken.access_token_digest, false) AS token_changed,
+    device.proven IS TRUE AS proven, device.enabled, device.block_mentions,
+    device.allow_from_contacts_only AS contacts_only, false AS token_died,
+    -- Users who got an earlier token may go on until the device gives its token to contacts only.
+    NOT device.allow_from_contacts_only OR coalesce(device.access_token_digest = taken.access_token_digest, true)
+        AS token_fits,
     digests_have(device.blocked_chat_digests, taken.author_digest) AS author_blocked,
     digests_have(device.blocked_chat_digests, taken.chat_digest) AS chat_blocked,
     digests_have(device.muted_chat_digests, taken.chat_digest) AS chat_muted,

@@ -7,11 +7,14 @@ WHERE delivery_key = ANY (%(delivery_keys)b) AND state IN ('failed', 'expired', 
 
 -- name: receivers
 -- The lists are read only for a request that has the access token.
-SELECT wanted.position, token_died_at IS NOT NULL,
-    access_token_digest = wanted.access_token, enabled, block_mentions,
-    digests_have(lists.blocked, wanted.author), digests_have(lists.blocked, wanted.chat),
-    digests_have(lists.muted, wanted.chat), digests_have(lists.mentions, wanted.chat),
-    allow_from_contacts_only, version, token_type, lists.device, suspected_at IS NOT NULL, proven IS TRUE
+SELECT wanted.position, token_died_at IS NOT NULL AS token_died,
+    access_token_digest = wanted.access_token AS token_fits, enabled, block_mentions,
+    digests_have(lists.blocked, wanted.author) AS author_blocked,
+    digests_have(lists.blocked, wanted.chat) AS chat_blocked,
+    digests_have(lists.muted, wanted.chat) AS chat_muted,
+    digests_have(lists.mentions, wanted.chat) AS mention_allowed,
+    allow_from_contacts_only AS contacts_only, version, token_type, lists.sealed_device,
+    suspected_at IS NOT NULL AS suspected, proven IS TRUE AS proven
 FROM unnest(
     %(key_hashes)b::bytea[], %(installation_hashes)b::bytea[], %(access_tokens)b::bytea[], %(chats)b::bytea[],
     %(authors)b::bytea[]
@@ -20,7 +23,7 @@ JOIN registrations ON key_hash = wanted.key AND installation_hash = wanted.insta
 LEFT JOIN LATERAL (
     SELECT blocked_chat_digests, muted_chat_digests, allowed_mentions_chat_digests, sealed_device
     WHERE access_token_digest = wanted.access_token
-) AS lists (blocked, muted, mentions, device) ON true
+) AS lists (blocked, muted, mentions, sealed_device) ON true
 WHERE registered
 
 -- name: take_on
