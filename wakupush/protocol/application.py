@@ -12,7 +12,7 @@ from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 from wakupush.protocol.payload import Payload
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
-from wakupush.protocol.secp256k1 import UNCOMPRESSED_BYTES
+from wakupush.protocol.secp256k1_constants import UNCOMPRESSED_BYTES
 
 Type = ApplicationMetadataMessage.Type
 
@@ -82,7 +82,11 @@ def read(payload: Payload, recipient: PublicKey | None = None) -> Opened | segme
     segment = segments.parse(payload.data)
     if segment is not None:
         return segment
-    message = unwrap(payload.data)
+    return _opened(payload, payload.data, recipient)
+
+
+def _opened(payload: Payload, metadata: bytes, recipient: PublicKey | None = None) -> Opened:
+    message = unwrap(metadata)
     signer = message.signer or payload.signer
     if signer is None:
         raise Refused(Failure.SIGNATURE_MISSING)
@@ -141,8 +145,4 @@ def read_public(payload: Payload) -> Opened:
     Raises:
         Refused: METADATA_MALFORMED, SIGNATURE_INVALID, or SIGNATURE_MISSING if neither layer is signed.
     """
-    message = unwrap(wire.decode(ProtocolMessage, payload.data, Failure.METADATA_MALFORMED).public_message)
-    signer = message.signer or payload.signer
-    if signer is None:
-        raise Refused(Failure.SIGNATURE_MISSING)
-    return Opened(message.type, message.inner, signer, message.message_id)
+    return _opened(payload, wire.decode(ProtocolMessage, payload.data, Failure.METADATA_MALFORMED).public_message)

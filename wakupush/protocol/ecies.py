@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from wakupush.model.failures import Failure
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
-from wakupush.protocol.secp256k1 import UNCOMPRESSED_BYTES
+from wakupush.protocol.secp256k1_constants import UNCOMPRESSED_BYTES
 
 _IV_BYTES, _TAG_BYTES = 16, 32
 #: Bytes that encryption adds: the ephemeral key, the IV and the tag.

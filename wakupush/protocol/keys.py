@@ -9,6 +9,7 @@ from wakupush.model.failures import Failure
 from wakupush.protocol import secp256k1
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import shake256_64
+from wakupush.protocol.secp256k1_constants import PRIVATE_BYTES, Point
 
 #: Number of the partitions of 71/STATUS-PUSH-NOTIFICATION-SERVER's partitioned topic.
 PARTITIONS = 5000
@@ -38,7 +39,7 @@ class PublicKey:
         self.point = point
 
     @classmethod
-    def of(cls, point: secp256k1.Point) -> PublicKey:
+    def of(cls, point: Point) -> PublicKey:
         """Return the public key with this point."""
         key = cls.__new__(cls)
         key.point = point
@@ -101,7 +102,7 @@ class PrivateKey:
         Raises:
             InvalidKeyError: not 32 bytes, zero, or not below the order of the curve.
         """
-        if len(secret) != secp256k1.PRIVATE_BYTES:
+        if len(secret) != PRIVATE_BYTES:
             raise InvalidKeyError("a private key has 32 bytes")
         if not secp256k1.is_secret(secret):
             raise InvalidKeyError("the private key is out of range")
@@ -110,7 +111,7 @@ class PrivateKey:
     @classmethod
     def generate(cls) -> PrivateKey:
         """Return a new random key."""
-        while not secp256k1.is_secret(secret := secrets.token_bytes(secp256k1.PRIVATE_BYTES)):
+        while not secp256k1.is_secret(secret := secrets.token_bytes(PRIVATE_BYTES)):
             pass
         return cls(secret)
 

@@ -12,7 +12,8 @@ from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 from wakupush.protocol.sealing import NONCE_BYTES, SEAL_BYTES
-from wakupush.protocol.secp256k1 import SIGNATURE_BYTES, is_recoverable
+from wakupush.protocol.secp256k1 import is_recoverable
+from wakupush.protocol.secp256k1_constants import SIGNATURE_BYTES
 
 #: The WakuMessage version that says that its payload is encrypted in this way.
 VERSION = 1

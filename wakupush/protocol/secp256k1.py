@@ -1,15 +1,6 @@
 """The operations of secp256k1: raw calls of libsecp256k1, or public objects where another coincurve has moved these."""
 
-from wakupush.protocol.secp256k1_constants import (
-    COMPRESSED_BYTES,
-    ORDER,
-    PRIME,
-    PRIVATE_BYTES,
-    RECOVERY_IDS,
-    SIGNATURE_BYTES,
-    UNCOMPRESSED_BYTES,
-    Point,
-)
+from wakupush.protocol.secp256k1_constants import ORDER, PRIME, RECOVERY_IDS, SIGNATURE_BYTES
 
 try:
     from wakupush.protocol.secp256k1_raw import (
@@ -35,13 +26,6 @@ except (AttributeError, ImportError):
     )
 
 __all__ = [
-    "COMPRESSED_BYTES",
-    "ORDER",
-    "PRIME",
-    "PRIVATE_BYTES",
-    "SIGNATURE_BYTES",
-    "UNCOMPRESSED_BYTES",
-    "Point",
     "compressed",
     "is_recoverable",
     "is_secret",
