@@ -36,18 +36,8 @@ def every(connection: Connection, selection: Selection, most: int) -> Iterator[l
         limit = min(most, CHUNK_ROWS)
         rows = _execute(connection, "page", selection, before=end, limit=limit).fetchall()
         page = [
-            DeadLetter(
-                key,
-                DeliveryState(state),
-                AppPlatform(app, Platform(platform)),
-                reason,
-                attempts,
-                first_seen,
-                finished_at,
-                expires,
-                trace_id,
-            )
-            for key, state, app, platform, reason, attempts, first_seen, finished_at, expires, trace_id in rows
+            DeadLetter(key, DeliveryState(state), AppPlatform(app, Platform(platform)), *others)
+            for key, state, app, platform, *others in rows
         ]
         if page:
             yield page

@@ -48,7 +48,7 @@ def create_partitions(connection: Connection, today: date) -> None:
     """
     for table, days in DAYS_PER_PARTITION.items():
         for day in sorted({_first_day(today + timedelta(days=offset), days) for offset in range(-1, DAYS_AHEAD + 1)}):
-            if _exists(connection, f"{table}_{day:%Y%m%d}"):
+            if value(connection, _SQL["exists"], {"name": f"{table}_{day:%Y%m%d}"}):
                 continue
             if day > today + timedelta(days=DAYS_IN_USE):
                 _promise_and_attach(connection, table, day)
@@ -82,10 +82,6 @@ def _do(step: str, connection: Connection, table: str, day: date) -> bool:
         else:
             wait_shortly_for_locks(connection)
         return bool(value(connection, _SQL["create_partition"], {"table": table, "day": day, "step": step}))
-
-
-def _exists(connection: Connection, name: str) -> bool:
-    return bool(value(connection, _SQL["exists"], {"name": name}))
 
 
 def drop_partitions(connection: Connection, table: str, keep: float) -> int:

@@ -57,15 +57,12 @@ def retry(
         (
             (quarantined_at, hash_),
             QUEUES[queue],
+            # The fields that the hash does not cover are not kept: of another version nothing gets here.
             Entry(
-                pubsub_topic=shard,
-                hash=hash_,
-                seen=first_seen,
-                # Neither is covered by the hash, nor kept: of another version nothing gets here.
-                message=WakuMessage(payload=payload, content_topic=topic, version=1, timestamp=timestamp, meta=meta),
+                shard, hash_, seen, WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp, meta=meta)
             ),
         )
-        for quarantined_at, hash_, queue, shard, topic, payload, timestamp, meta, first_seen in sorted(rows)
+        for quarantined_at, hash_, queue, shard, topic, payload, timestamp, meta, seen in sorted(rows)
     ]
 
 

@@ -1,7 +1,7 @@
 """Messages that the Stores have and the ledger lacks, and how far the Stores were walked."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from psycopg import Connection
@@ -54,7 +54,7 @@ def find_missing(
 
 def watermark(connection: Connection, track: Track) -> int | None:
     """Return up to when the ledger has everything that the Store has, in nanoseconds since the epoch."""
-    at = value(connection, _SQL["watermark"], _values(track))
+    at = value(connection, _SQL["watermark"], asdict(track))
     return None if at is None else int(at)
 
 
@@ -69,14 +69,10 @@ def advance(connection: Connection, track: Track, walked_to: int, *, most: int) 
 
     All of them in nanoseconds since the epoch.
     """
-    at = value(connection, _SQL["advance"], {**_values(track), "walked_to": walked_to, "most": most})
+    at = value(connection, _SQL["advance"], asdict(track) | {"walked_to": walked_to, "most": most})
     return walked_to if at is None else int(at)
 
 
 def place(connection: Connection, track: Track, at: int) -> None:
     """Note up to where a walk went (nanoseconds since the epoch), be it forward or back."""
-    connection.execute(_SQL["place"], {**_values(track), "walked_to": at})
-
-
-def _values(track: Track) -> dict[str, str]:
-    return {"store": track.store, "pubsub_topic": track.pubsub_topic, "walk": track.walk}
+    connection.execute(_SQL["place"], asdict(track) | {"walked_to": at})

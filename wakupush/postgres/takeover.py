@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from psycopg import Connection
+from psycopg.rows import dict_row
 
 from wakupush.model.platforms import TokenType
 from wakupush.model.registrations import Installation, RegistrationRow
@@ -18,13 +19,14 @@ _PAGE: Final = 200
 
 def stored_rows(connection: Connection, installations: Collection[Installation]) -> dict[Installation, RegistrationRow]:
     """Return those rows of these installations that exist."""
-    rows = map(_registration_row, connection.execute(_SQL["rows_of"], registrations.pairs(installations)))
-    return {row.installation: row for row in rows}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        rows = map(_registration_row, cursor.execute(_SQL["rows_of"], registrations.pairs(installations)))
+        return {row.installation: row for row in rows}
 
 
 def every(connection: Connection) -> Iterator[list[RegistrationRow]]:
     """Yield all rows, by user, in constant memory; needs a transaction."""
-    with connection.cursor(name="every_registration") as cursor:
+    with connection.cursor(name="every_registration", row_factory=dict_row) as cursor:
         cursor.execute(_SQL["every"])
         while rows := cursor.fetchmany(_PAGE):
             yield list(map(_registration_row, rows))
@@ -53,21 +55,11 @@ def known_requests(connection: Connection, message_ids: Collection[bytes]) -> in
     return int(value(connection, _SQL["known_requests"], {"message_ids": ids}))
 
 
-def _registration_row(row: tuple[Any, ...]) -> RegistrationRow:
-    key_hash, installation_hash, version, request_digest, registered, token_type, *others = row
-    enabled, contacts_only, block_mentions, device, allowed, blocked, muted, mentions = others
+def _registration_row(row: dict[str, Any]) -> RegistrationRow:
+    token_type = row.pop("token_type")
     return RegistrationRow(
-        installation=Installation(key_hash, installation_hash),
-        version=int(version),
-        request_digest=request_digest,
-        registered=registered,
+        installation=Installation(row.pop("key_hash"), row.pop("installation_hash")),
+        version=int(row.pop("version")),
         token_type=None if token_type is None else TokenType(token_type),
-        enabled=enabled,
-        allow_from_contacts_only=contacts_only,
-        block_mentions=block_mentions,
-        sealed_device=device,
-        sealed_allowed_key_list=allowed,
-        blocked_chat_digests=blocked,
-        muted_chat_digests=muted,
-        allowed_mentions_chat_digests=mentions,
+        **row,
     )

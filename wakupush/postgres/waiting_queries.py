@@ -53,16 +53,10 @@ def wake(connection: Connection) -> None:
 
 def take(connection: Connection, most: int) -> list[Entry]:
     """Delete queries that are due, and return them."""
+    rows = connection.execute(_SQL["take"], {"most": most})
     return [
-        Entry(
-            pubsub_topic=shard,
-            hash=hash_,
-            seen=first_seen,
-            message=WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp, meta=meta),
-        )
-        for shard, hash_, first_seen, payload, topic, timestamp, meta in connection.execute(
-            _SQL["take"], {"most": most}
-        )
+        Entry(shard, hash_, seen, WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp, meta=meta))
+        for shard, hash_, seen, payload, topic, timestamp, meta in rows
     ]
 
 
