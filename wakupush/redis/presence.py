@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from threading import Event, Thread
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 import structlog
 from redis import Redis, RedisError
@@ -129,9 +129,13 @@ def read(redis: Redis) -> list[RunningProcess]:
         RedisError: Redis does not answer.
     """
     now = _now(redis)
+    fields = cast("dict[bytes, bytes]", redis.hgetall(KEY))
     processes = []
-    for field, (at, facts) in sorted(_facts(redis).items()):
-        role, host, pid = field.split("/")
+    for field, value in sorted(fields.items()):
+        if not value:
+            continue
+        role, host, pid = field.decode().split("/")
+        facts = json.loads(value)
         processes.append(
             RunningProcess(
                 role=role,
@@ -139,8 +143,8 @@ def read(redis: Redis) -> list[RunningProcess]:
                 pid=int(pid),
                 version=facts["version"],
                 age=now - facts["started"],
-                silence=now - at,
-                clock_offset=facts.get("clock", 0.0),
+                silence=now - facts["at"],
+                clock_offset=facts["clock"],
                 failing=tuple(facts["failing"]),
             )
         )
@@ -159,9 +163,3 @@ def is_ready(redis: Redis, role: str) -> bool:
 def _now(redis: Redis) -> float:
     seconds, microseconds = redis.time()
     return seconds + microseconds / 1e6
-
-
-def _facts(redis: Redis) -> dict[str, tuple[float, dict[str, Any]]]:
-    fields = cast("dict[bytes, bytes]", redis.hgetall(KEY))
-    facts = {field.decode(): json.loads(value) for field, value in fields.items() if value}
-    return {field: (value["at"], value) for field, value in facts.items()}

@@ -59,8 +59,8 @@ _NODES: Final = frozenset({left_out.KEY, f"{left_out.WITHOUT_PEERS}*"})
 _LIMITS: Final = "wakupush:limit:*"
 _UNOPENED: Final = "wakupush:unopened:*"
 _BREAKERS: Final = "wakupush:breaker:*"
-#: Sending a task, and Celery's event about it.
-_SEND: Final = frozenset({"lpush", "llen", "sadd", "smembers", "multi", "exec", "publish"})
+#: Sending a task, and Celery's event about it; who does this also runs scripts.
+_SEND: Final = _CONNECT | _SCRIPT | {"lpush", "llen", "sadd", "smembers", "multi", "exec", "publish"}
 #: Enqueuing messages: their claims, limits on topics, the bytes of the queues, and the watched topics.
 _ENQUEUE: Final = frozenset({"set", "get", "mget", "del", "hget", "hmget", "hincrby", "expire", "memory|usage", "info"})
 _ENQUEUE_KEYS: Final = frozenset({"wakupush:claim:*", _LIMITS, _UNOPENED, _BINDINGS}) | _QUEUES | _WATCHED
@@ -76,18 +76,14 @@ _TAKE: Final = frozenset(
 _PRESENT: Final = frozenset({"time", "hset"})
 
 RIGHTS: Final[Mapping[RedisUser, Rights]] = {
-    RedisUser.INGEST: Rights(
-        _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _PRESENT, _ENQUEUE_KEYS | _NODES | {presence.KEY}, _EVENTS
-    ),
+    RedisUser.INGEST: Rights(_SEND | _ENQUEUE | _PRESENT, _ENQUEUE_KEYS | _NODES | {presence.KEY}, _EVENTS),
     RedisUser.RECONCILE: Rights(
-        _CONNECT | _SCRIPT | _SEND | _ENQUEUE | _BACKLOG | _PRESENT | {"hgetall"},
+        _SEND | _ENQUEUE | _BACKLOG | _PRESENT | {"hgetall"},
         _ENQUEUE_KEYS | _IN_FLIGHT | {presence.KEY},
         _EVENTS,
     ),
     RedisUser.WORKER: Rights(
-        _CONNECT
-        | _SCRIPT
-        | _SEND
+        _SEND
         | _TAKE
         # Breakers, limits, watched topics, the nodes that are left out, and the bytes of the queue `rest`.
         | {"mget", "expire", "pexpire", "incr", "incrby", "decr", "hgetall", "hmget", "hincrby", "memory|usage"},
@@ -99,7 +95,7 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         _EVENTS,
     ),
     RedisUser.BEAT: Rights(
-        _CONNECT | _SCRIPT | _SEND | _PRESENT | {"info", "set", "get", "mget", "hget", "hgetall", "hdel"},
+        _SEND | _PRESENT | {"info", "set", "get", "mget", "hget", "hgetall", "hdel"},
         _QUEUES | _WATCHED | _NODES | {_BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),
@@ -107,12 +103,7 @@ RIGHTS: Final[Mapping[RedisUser, Rights]] = {
         _CONNECT | _BACKLOG | {"hgetall", "time", "info"}, _QUEUES | _IN_FLIGHT | {presence.KEY}
     ),
     RedisUser.OPERATOR: Rights(
-        _CONNECT
-        | _SCRIPT
-        | _SEND
-        | _BACKLOG
-        | _PRESENT
-        | {"config|get", "info", "set", "get", "mget", "hget", "hgetall", "del", "pttl"},
+        _SEND | _BACKLOG | _PRESENT | {"config|get", "info", "set", "get", "mget", "hget", "hgetall", "del", "pttl"},
         _QUEUES | _IN_FLIGHT | _WATCHED | _NODES | {_BREAKERS, _BINDINGS, presence.KEY},
         _EVENTS,
     ),

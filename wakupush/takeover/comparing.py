@@ -172,11 +172,9 @@ def _only_here(
     page: list[RegistrationRow], reference: sqlite3.Connection, identity: Identity, *, is_ours: bool
 ) -> Iterator[DifferingInstallation]:
     for key_hash, of_user in groupby(page, key=lambda row: row.installation.key_hash):
-        theirs = {
-            identity.installation(key_hash, text.decode())
-            for (text,) in reference.execute(_IDS, [key_hash])
-            if _is_text(text)
-        }
+        # What is no text becomes a name that none of our installations has.
+        names = [text.decode(errors="replace") for (text,) in reference.execute(_IDS, [key_hash])]
+        theirs = {identity.installation(key_hash, name) for name in names}
         if is_ours:
             theirs |= source.gone_of(reference, key_hash)
         for row in of_user:
@@ -185,11 +183,3 @@ def _only_here(
                 yield DifferingInstallation(
                     kind=Difference.ONLY_HERE, key_hash=key_hash.hex(), installation_id=device.installation_id
                 )
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
