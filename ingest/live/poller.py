@@ -79,6 +79,10 @@ class Poller:
         for gauge in (metrics.LAST_POLL, metrics.LAST_MESSAGE):
             gauge.labels(self.name, self.pubsub_topic).set(time.time())
 
+    @property
+    def _place(self) -> dict[str, str]:
+        return {"node": self.name, "pubsub_topic": self.pubsub_topic}
+
     def run(self) -> None:
         """Poll until `stop` is set."""
         while not self.stop.is_set():
@@ -87,7 +91,7 @@ class Poller:
                 pause = self._turn()
             except Exception:
                 # An error in our own code. Whatever it is: a poller that ended would stop the node's archive unnoticed.
-                log.exception("poller_failed", node=self.name, pubsub_topic=self.pubsub_topic)
+                log.exception("poller_failed", **self._place)
                 pause = MOST_PAUSE
             if pause:
                 self.stop.wait(pause)
@@ -151,7 +155,7 @@ class Poller:
             return self._pause_after("subscribe_failed", error)
         self._has_subscribed = True
         metrics.SUBSCRIPTIONS.labels(self.name).inc()
-        log.info("subscribed", node=self.name, pubsub_topic=self.pubsub_topic)
+        log.info("subscribed", **self._place)
         return 0.0
 
     def _pause_after(self, event: str, error: NodeError) -> float:
@@ -159,13 +163,7 @@ class Poller:
         metrics.POLLS_FAILED.labels(self.name, type(error).__name__).inc()
         pause = min(MOST_PAUSE, self.poll_interval * 2.0 ** min(self._failures, 10))
         if is_logged(self._failures):
-            log.warning(
-                event,
-                node=self.name,
-                pubsub_topic=self.pubsub_topic,
-                error=type(error).__name__,
-                failures=self._failures,
-            )
+            log.warning(event, **self._place, error=type(error).__name__, failures=self._failures)
         return pause
 
     def _note_failure(self) -> None:
@@ -176,20 +174,14 @@ class Poller:
         """Log some of the reads with malformed messages: strangers decide how many there are."""
         self._malformed_reads += 1
         if is_logged(self._malformed_reads):
-            log.warning(
-                "messages_malformed",
-                node=self.name,
-                pubsub_topic=self.pubsub_topic,
-                messages=messages,
-                reads=self._malformed_reads,
-            )
+            log.warning("messages_malformed", **self._place, messages=messages, reads=self._malformed_reads)
 
     def _note_full(self, *, is_full: bool) -> None:
         """Count and log that the node may have dropped messages before they were read."""
         if is_full:
             metrics.CACHE_FULL.labels(self.name).inc()
         if is_full and not self._is_full:
-            log.warning("cache_full", node=self.name, pubsub_topic=self.pubsub_topic, capacity=self.cache.capacity)
+            log.warning("cache_full", **self._place, capacity=self.cache.capacity)
         self._is_full = is_full
 
     def _note_gap(self, count: int, now: float) -> None:
@@ -201,7 +193,7 @@ class Poller:
         """
         if count and self.gap_since is None:
             self.gap_since = now
-            log.error("gap_begins", node=self.name, pubsub_topic=self.pubsub_topic, since=now)
+            log.error("gap_begins", **self._place, since=now)
         elif not count and self.gap_since is not None:
-            log.error("gap_ends", node=self.name, pubsub_topic=self.pubsub_topic, since=self.gap_since, until=now)
+            log.error("gap_ends", **self._place, since=self.gap_since, until=now)
             self.gap_since = None

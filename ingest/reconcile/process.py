@@ -110,18 +110,22 @@ class Reconciliation:
             settings=options,
         )
 
+    @property
+    def _walks(self) -> list[tuple[str, Recent | Thorough]]:
+        """All walks, with the names of their threads and checks."""
+        return [
+            *((f"{walk.walker.name} {walk.walker.kind.name}", walk) for walk in self.recent),
+            *((f"{walk.walker.name} {walk.walker.kind.name}, whole window", walk) for walk in self.thorough),
+        ]
+
     def threads(self) -> list[Thread]:
         """Return a thread for each walker, and one for the audit."""
-        walking = [
-            *(Thread(target=walk.run, name=f"{walk.walker.name} {walk.walker.kind.name}") for walk in self.recent),
-            *(Thread(target=walk.run, name=f"{walk.walker.name} {walk.walker.kind.name} *") for walk in self.thorough),
-        ]
+        walking = [Thread(target=walk.run, name=name) for name, walk in self._walks]
         return [*walking, Thread(target=self.audit.run, name="audit")]
 
     def close(self) -> None:
         """Close all connections."""
-        walkers = [*(walk.walker for walk in self.recent), *(walk.walker for walk in self.thorough)]
-        for store in (*(walker.store for walker in walkers), *self.audit.stores.values()):
+        for store in (*(walk.walker.store for _, walk in self._walks), *self.audit.stores.values()):
             store.close()
         self.enqueuer.app.close()
         self.enqueuer.redis.close()
@@ -130,12 +134,7 @@ class Reconciliation:
     def healthy(self) -> probes.Checks:
         """Return for each walker whether its loop turns."""
         least = time.monotonic() - self.settings.pause - STUCK_SECONDS
-        recent = {f"{walk.walker.name} {walk.walker.kind.name}": walk.walker.turned_at > least for walk in self.recent}
-        thorough = {
-            f"{walk.walker.name} {walk.walker.kind.name}, whole window": walk.walker.turned_at > least
-            for walk in self.thorough
-        }
-        return recent | thorough
+        return {name: walk.walker.turned_at > least for name, walk in self._walks}
 
     def ready(self) -> probes.Checks:
         """Return for each Store whether a walk over its recent messages finished a short time ago."""

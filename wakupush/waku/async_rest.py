@@ -19,7 +19,7 @@ MOST_REQUESTS: Final = 8
 
 
 class AsyncRest:
-    """Connections to one node, of one event loop.
+    """Connections to one node, of one event loop; they are closed with the context.
 
     Args:
         url: of the REST API. Proxies of the environment are not used.
@@ -33,7 +33,6 @@ class AsyncRest:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=MOST_REQUESTS),
             timeout=aiohttp.ClientTimeout(total=timeout),
-            raise_for_status=False,
         )
 
     async def send(self, method: str, path: str, value: object = None) -> tuple[int, bytes]:
@@ -73,12 +72,8 @@ class AsyncRest:
         except (ValueError, RuntimeError) as error:  # a name or port that is none, or no thread to look it up
             raise NodeUnreachable(f"it cannot be reached: {type(error).__name__}") from error
 
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._session.close()
-
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self.close()
+        await self._session.close()

@@ -123,8 +123,7 @@ class WakuNode(NodeClient):
             NodeUnreachable: try again; if the message did go out, the network relays it only once.
             NodeRefused: this message will never be taken.
         """
-        status, body = self._send(messages_path(pubsub_topic), encode_message(message))
-        check_published(status, body)
+        check_published(*self._send(messages_path(pubsub_topic), encode_message(message)))
 
     def check_alive(self) -> None:
         """Check that a node answers; that does not prove that its relay works.
