@@ -26,14 +26,12 @@ WHERE deliveries.delivery_key = chosen.delivery_key AND deliveries.notification_
 RETURNING chosen.finished_at, chosen.delivery_key
 
 -- name: drop
-WITH chosen AS MATERIALIZED (
-    SELECT finished_at, delivery_key FROM deliveries
+DELETE FROM deliveries WHERE delivery_key = ANY (ARRAY(
+    SELECT delivery_key FROM deliveries
     WHERE state IN ('dead_letter', 'expired') {conditions}
     ORDER BY finished_at, delivery_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-)
-DELETE FROM deliveries USING chosen
-WHERE deliveries.delivery_key = chosen.delivery_key
-RETURNING chosen.finished_at, chosen.delivery_key
+))
+RETURNING finished_at, delivery_key
 
 -- name: of_keys
 AND delivery_key = ANY (%(of_keys)b)

@@ -46,12 +46,10 @@ WHERE delivery_key = ANY (ARRAY(TABLE lapsed UNION TABLE newest UNION TABLE olde
 RETURNING delivery_key, attempt, failure, task_id
 
 -- name: claim_feedback
-WITH due AS MATERIALIZED (
+UPDATE deliveries SET feedback_due_at = now() + %(seconds)s * interval '1 second'
+WHERE delivery_key = ANY (ARRAY(
     SELECT delivery_key FROM deliveries
     WHERE state = 'delivered' AND feedback IS NOT NULL AND feedback_due_at <= now()
     ORDER BY feedback_due_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-)
-UPDATE deliveries SET feedback_due_at = now() + %(seconds)s * interval '1 second'
-FROM due
-WHERE deliveries.delivery_key = due.delivery_key
-RETURNING deliveries.delivery_key
+))
+RETURNING delivery_key

@@ -26,14 +26,12 @@ RETURNING chosen.quarantined_at, quarantine.message_hash, queue, pubsub_topic, c
     quarantine.message_timestamp, meta, extract(epoch FROM seen_at)::float8
 
 -- name: drop
-WITH chosen AS MATERIALIZED (
-    SELECT message_hash, quarantined_at FROM quarantine
+DELETE FROM quarantine WHERE message_hash = ANY (ARRAY(
+    SELECT message_hash FROM quarantine
     WHERE (%(end_key)s::bytea IS NULL OR (quarantined_at, message_hash) > (%(end_time)s, %(end_key)s)) {conditions}
     ORDER BY quarantined_at, message_hash LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-)
-DELETE FROM quarantine USING chosen
-WHERE quarantine.message_hash = chosen.message_hash
-RETURNING chosen.quarantined_at, chosen.message_hash
+))
+RETURNING quarantined_at, message_hash
 
 -- name: conditions
 AND (%(keys)b::bytea[] IS NULL OR message_hash = ANY (%(keys)b))
