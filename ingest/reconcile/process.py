@@ -20,7 +20,7 @@ from wakupush.ingest.reconcile.rest import Rest
 from wakupush.ingest.reconcile.thorough import Thorough
 from wakupush.ingest.reconcile.walk import PEER_SLICE_SECONDS, Walker, WalkKind
 from wakupush.ingest.routing import Routes
-from wakupush.model.queues import QUERY
+from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION
 from wakupush.postgres.old_code import end_if_outdated
 from wakupush.redis.celery_app import celery_app
 from wakupush.redis.presence import Presence
@@ -69,9 +69,14 @@ class Reconciliation:
         enqueuer = Enqueuer(celery_app(settings), redis, routes, settings.ingest)
         rest = Rest(redis)
         queries = WalkKind(queue=QUERY, window=options.query_window)
+        # Each key of a rotated identity has topics of its own.
         own = [
-            WalkKind(queue=queue, content_topics=(name,), window=options.window)
-            for name, queue in routes.queues.items()
+            WalkKind(
+                queue=queue,
+                content_topics=tuple(name for name, its_queue in routes.queues.items() if its_queue is queue),
+                window=options.window,
+            )
+            for queue in (REGISTRATION, DISPATCH)
         ]
 
         open_store = partial(Store, timeout=settings.waku.timeout, max_read_bytes=settings.waku.max_read_bytes)

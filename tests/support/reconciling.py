@@ -37,11 +37,14 @@ class Bench:
         self.node_url, self.dsn, self.redis, self.connection = node_url, dsn, redis, connection
         self.redis_url = redis_server.url
         self.stop = Event()
+        #: Public keys of before.
+        self.previous = ()
 
     def settings(self, *, dsn=None, redis_url=None, stores=(), **reconcile):
         """Return settings of reconcile."""
         return Settings(
             public_key=str(self.server),
+            previous_public_keys=tuple(map(str, self.previous)),
             waku=WakuSettings(url=self.node_url, shards=(SHARD,), timeout=3),
             redis=RedisSettings(url=redis_url or self.redis_url, timeout=1),
             postgres=PostgresSettings(dsn=dsn or make_conninfo(self.dsn, user=Role.RECONCILE), timeout=1),

@@ -14,6 +14,8 @@ from wakupush.model.queues import DISPATCH
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import ledger, reconciliation
 from wakupush.postgres.reconciliation import Track
+from wakupush.protocol import topics
+from wakupush.protocol.keys import PrivateKey
 
 # --- the subtraction ---
 
@@ -70,6 +72,17 @@ def test_what_is_missing_is_enqueued_and_claimed(bench, opened):
     assert bench.claimed_hashes() == {lost.hash, push.hash}
     again = walk_from(registrations, 60)
     assert (again.missing, again.enqueued) == (1, 0)  # somebody has it, and it is not done yet
+
+
+def test_old_and_new_keys_share_a_walk_and_its_watermark(bench):
+    bench.previous = (PrivateKey.generate().public_key,)
+    personal, _ = topics.server_content_topics(*bench.previous)
+    process, *walks = bench.walkers()
+    assert [walk.walker.kind.name for walk in walks] == ["query", "registration", "dispatch"]
+    entries = bench.send() + bench.send(personal)
+    assert looked_back(walks[1]).enqueued == 2
+    assert hashes(entries) <= bench.claimed_hashes()
+    process.close()
 
 
 def test_watermark_passes_only_finished_messages(bench, opened):
