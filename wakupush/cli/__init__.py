@@ -1,4 +1,8 @@
-"""The command line: ``wakupush``."""
+"""The command line: ``wakupush``.
+
+Commands import what they need when they run: `wakupush keygen` starts without Celery, `wakupush --help` without
+aiohttp, and the counters of a worker's processes need their directory before prometheus_client is imported.
+"""
 
 from wakupush.cli.cli import app, main
 

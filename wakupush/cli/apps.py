@@ -11,9 +11,6 @@ from wakupush.cli.loading import open_postgres
 from wakupush.cli.output import complain, progress_bar
 from wakupush.runtime.usage import UsageError
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 #: Topics without an app that are listed.
 MOST_TOPICS = 10
 

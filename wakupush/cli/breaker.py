@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from wakupush.model.platforms import AppPlatform
     from wakupush.operate.breakers import BreakerStatus
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="The circuit breakers, which stop posts to a platform while its route is broken. Needs only Redis.",
     no_args_is_help=True,

@@ -31,10 +31,6 @@ from wakupush.cli.examples import add_examples
 from wakupush.cli.output import Commands
 from wakupush.runtime import core_dumps
 
-# Commands import what they need when they run: `wakupush keygen` starts without Celery, and the counters of a worker's
-# processes need their directory before prometheus_client is imported.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     cls=Commands,
     help="The push notification server for messengers on Waku.",

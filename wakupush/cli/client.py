@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from wakupush.client.rules.registering import Enrolment
     from wakupush.protocol.keys import PublicKey
 
-# Commands import what they need when they run: `wakupush --help` starts without aiohttp.
-# ruff: noqa: PLC0415
-
 _NODE = "http://127.0.0.1:8645"
 
 app = typer.Typer(

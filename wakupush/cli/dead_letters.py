@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from wakupush.model.dead_letters import DeadLetter, Selection
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def _store() -> RowTable[DeadLetter, Selection]:
     from wakupush.postgres import dead_letters

@@ -8,9 +8,6 @@ import typer
 
 from wakupush.runtime.usage import UsageError
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 #: The repository's recording; it exists in a checkout only.
 RECORDING = Path(__file__).parents[2] / "tests" / "vectors" / "scenario_client_flow.json"
 

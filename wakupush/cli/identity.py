@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from wakupush.operate.identities import ServerKey
     from wakupush.protocol.identity import Identity
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="The server's key: give clients another one, without losing a device.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="The file with the private key of today.")]

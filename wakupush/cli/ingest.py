@@ -8,9 +8,6 @@ import typer
 from wakupush.cli.loading import load
 from wakupush.runtime.usage import UsageError
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="Pull messages from Waku onto the Redis queues.", no_args_is_help=True)
 
 

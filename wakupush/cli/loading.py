@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def load(process: str) -> Settings:
     """Read the settings of a process of the server, and configure its logs."""

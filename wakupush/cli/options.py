@@ -1,19 +1,14 @@
 """Options that several commands have, and what they mean."""
 
-from __future__ import annotations
-
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from wakupush.model.platforms import Platform
 from wakupush.model.queues import POOLS, QUEUES
 from wakupush.runtime.durations import MOST_DAYS, parse_duration
 from wakupush.runtime.usage import UsageError
-
-if TYPE_CHECKING:
-    from wakupush.model.platforms import Platform
-
 
 #: A kind's queue.
 QueueName = StrEnum("QueueName", [(name, name) for name in QUEUES])  # type: ignore[misc]  # mypy: literals alone
@@ -43,8 +38,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 def platform_of(name: PlatformName) -> Platform:
     """Return the platform of an option."""
-    from wakupush.model.platforms import Platform  # noqa: PLC0415 - commands import what they need when they run
-
     return next(platform for platform in Platform if platform.label == name)
 
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-# Commands import what they need when they run.
-# ruff: noqa: PLC0415
-
 #: Modules of the extra ``server``: what a command imports of them is missing where the SDK alone is installed.
 OF_SERVER: Final = {
     *("billiard", "celery", "httpx2", "kombu", "prometheus_client", "psycopg", "psycopg_pool"),

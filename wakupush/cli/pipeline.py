@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run: pyspark is an extra.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(
     help="Jobs on Spark over delivery events and archived messages. They need the extra `pipeline` and Java 17.",
     no_args_is_help=True,

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def _store() -> RowTable[QuarantinedMessage, QuarantineSelection]:
     from wakupush.postgres import quarantine

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from wakupush.takeover.comparing import DifferingInstallation
     from wakupush.takeover.rows import RowReport
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 import_app = typer.Typer(help="Take over from another server.", no_args_is_help=True)
 export_app = typer.Typer(help="Hand over to another server.", no_args_is_help=True)
 

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 #: Exit code if nothing matched.
 NOTHING = 1
 #: A change of more rows shows its progress.

@@ -9,9 +9,6 @@ import typer
 
 from wakupush.cli.options import AsJson, NotificationKind, PlatformName, platform_of
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def sample_push(
     *,

@@ -12,9 +12,6 @@ from wakupush.cli.options import AsJson
 from wakupush.cli.output import print_tables
 from wakupush.runtime.usage import UsageError
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def settings(
     *,

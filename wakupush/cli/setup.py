@@ -10,9 +10,6 @@ from wakupush.cli.loading import load
 from wakupush.cli.options import AsJson
 from wakupush.runtime.usage import UsageError
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def keygen(
     file: Annotated[Path, typer.Argument(help="Where the private key goes; only its owner may read it.")],

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from wakupush.operate.status import Status
     from wakupush.redis.presence import RunningProcess
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 #: Seconds between two looks.
 PAUSE = 2.0
 

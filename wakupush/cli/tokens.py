@@ -15,9 +15,6 @@ from wakupush.cli.output import print_tables
 if TYPE_CHECKING:
     from wakupush.operate.tokens import TokenStatus
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 app = typer.Typer(help="Dead device tokens, and the brake on marking more. Needs only Postgres.", no_args_is_help=True)
 
 PlatformOption = Annotated[PlatformName | None, typer.Option("--platform", help="Only of this one; default: of both.")]

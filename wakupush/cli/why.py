@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from wakupush.protocol.keys import PublicKey
     from wakupush.runtime.settings import Settings
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 #: Digits of a trace id, which are the first of a message's hash, and of a public key.
 TRACE_DIGITS = 16
 KEY_DIGITS = 130

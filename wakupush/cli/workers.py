@@ -12,9 +12,6 @@ import typer
 from wakupush.cli.loading import load
 from wakupush.cli.options import PoolName
 
-# Commands import what they need when they run, as in `wakupush.cli.cli`.
-# ruff: noqa: PLC0415
-
 
 def worker(
     pool: Annotated[PoolName, typer.Argument(help="The pool, which has the name of its queue.")],
