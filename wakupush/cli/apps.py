@@ -17,11 +17,6 @@ MOST_TOPICS = 10
 app = typer.Typer(help="The apps that the server tells apart.", no_args_is_help=True)
 
 
-@app.callback()
-def _apps() -> None:
-    """The apps that the server tells apart."""
-
-
 @app.command()
 def assign(
     *,

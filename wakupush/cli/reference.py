@@ -44,16 +44,6 @@ AsJson = Annotated[
 ]
 
 
-@import_app.callback()
-def _import() -> None:
-    """Take over from another server."""
-
-
-@export_app.callback()
-def _export() -> None:
-    """Hand over to another server."""
-
-
 @import_app.command(name="reference")
 def import_reference(
     path: Annotated[Path, typer.Argument(help="The reference server's database; its -wal beside it is read too.")],
