@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -136,53 +136,42 @@ def group(rows: Rows[R, S]) -> typer.Typer:
         if events is None:
             typer.echo("its events are shown where the server's key is: set WAKUPUSH_IDENTITY_KEY_FILE", err=True)
 
-    def retry(
-        keys: list[str] | None = None,
-        *,
-        choice: str | None = None,
-        reason: str | None = None,
-        older_than: OlderThan = None,
-        newer_than: NewerThan = None,
-        every: All = False,
-        yes: Yes = False,
-    ) -> None:
-        with open_postgres() as (settings, connection):
-            selection = _select(
-                rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
-            )
-            selection = _choose(rows, connection, selection, keys, every=every)
-            total = rows.store().count(connection, selection)
-            with rows.retry(settings, connection, selection) as step:
-                _change(rows, total, step, ask=every and not yes, verb=rows.retry_verb, outcome=rows.retry_outcome)
+    def changing(
+        begin: Callable[[Settings, Connection, S], AbstractContextManager[Step]], verb: str, outcome: str
+    ) -> Callable[..., None]:
+        def change(
+            keys: list[str] | None = None,
+            *,
+            choice: str | None = None,
+            reason: str | None = None,
+            older_than: OlderThan = None,
+            newer_than: NewerThan = None,
+            every: All = False,
+            yes: Yes = False,
+        ) -> None:
+            with open_postgres() as (settings, connection):
+                selection = _select(
+                    rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
+                )
+                selection = _choose(rows, connection, selection, keys, every=every)
+                total = rows.store().count(connection, selection)
+                with begin(settings, connection, selection) as step:
+                    _change(rows, total, step, ask=every and not yes, verb=verb, outcome=outcome)
 
-    def drop(
-        keys: list[str] | None = None,
-        *,
-        choice: str | None = None,
-        reason: str | None = None,
-        older_than: OlderThan = None,
-        newer_than: NewerThan = None,
-        every: All = False,
-        yes: Yes = False,
-    ) -> None:
-        with open_postgres() as (_, connection):
-            selection = _select(
-                rows, connection, choice=choice, reason=reason, newer_than=newer_than, older_than=older_than
-            )
-            selection = _choose(rows, connection, selection, keys, every=every)
-            step = partial(rows.store().drop, connection, selection)
-            total = rows.store().count(connection, selection)
-            _change(rows, total, step, ask=every and not yes, verb="delete", outcome="deleted")
+        return change
 
-    helps: dict[Callable[..., None], str] = {
-        list_: f"List {rows.several}, the newest first; with --json one object a line.",
-        show: f"Show everything known about a {rows.one}, except secrets, and {rows.events}.",
-        retry: rows.retry_help,
-        drop: rows.drop_help,
+    def drop(_: Settings, connection: Connection, selection: S) -> AbstractContextManager[Step]:
+        return nullcontext(partial(rows.store().drop, connection, selection))
+
+    commands: dict[str, tuple[Callable[..., None], str]] = {
+        "list": (list_, f"List {rows.several}, the newest first; with --json one object a line."),
+        "show": (show, f"Show everything known about a {rows.one}, except secrets, and {rows.events}."),
+        "retry": (changing(rows.retry, rows.retry_verb, rows.retry_outcome), rows.retry_help),
+        "drop": (changing(drop, "delete", "deleted"), rows.drop_help),
     }
-    for command, text in helps.items():
+    for command_name, (command, text) in commands.items():
         command.__annotations__ |= {option: types[option] for option in types.keys() & command.__annotations__.keys()}
-        app.command(name=command.__name__.rstrip("_"), help=text)(command)
+        app.command(name=command_name, help=text)(command)
     return app
 
 
