@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -13,6 +14,8 @@ from wakupush.devnet.gorush.gorush import GorushOptions, ScriptedGorush
 from wakupush.devnet.node import go_waku, nwaku
 from wakupush.devnet.node.go_waku_state import GoWakuNode
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
+
+T = TypeVar("T", NodeSettings, GorushOptions)
 
 #: By name: the default settings of a Waku node, and the function that makes an app of settings.
 _MANNERS: dict[str, tuple[NodeSettings, Callable[[NodeSettings], Starlette]]] = {
@@ -63,14 +66,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     waku.add_argument("--archive-file", type=Path, help="SQLite database that keeps the archive over a restart")
 
-    gorush_ = servers.add_parser("gorush", help="a gorush with scripted deliveries")
+    gorush_ = servers.add_parser("gorush", help="a gorush with scripted deliveries", argument_default=argparse.SUPPRESS)
     gorush_.set_defaults(app=_gorush)
-    gorush_.add_argument("--async", action="store_true", dest="is_async", help="answer before delivery, without logs")
+    gorush_.add_argument("--async", action="store_false", dest="sync", help="answer before delivery, without logs")
     gorush_.add_argument("--hide-token", action="store_true", help="mask tokens in logs, as gorush's default")
-    gorush_.add_argument("--max-retry", type=int, default=0, help="how often failed pushes are repeated, at once")
-    gorush_.add_argument("--feedback-url", default="", help="call this webhook for each failure")
+    gorush_.add_argument("--max-retry", type=int, help="how often failed pushes are repeated, at once")
+    gorush_.add_argument("--feedback-url", help="call this webhook for each failure")
     gorush_.add_argument(
-        "--feedback-header", action="append", default=[], help="'Name: value' to call it with; repeatable"
+        "--feedback-header", action="append", dest="feedback_headers", help="'Name: value' to call it with; repeatable"
     )
 
     for server in (waku, gorush_):
@@ -86,21 +89,16 @@ def _seconds_or_any(text: str) -> float | None:
 
 def _waku(options: argparse.Namespace) -> Starlette:
     defaults, create_app = _MANNERS[options.manners]
-    names = {field.name for field in fields(NodeSettings)}
-    overrides = {name: value for name, value in vars(options).items() if name in names}
-    return create_app(replace(defaults, **overrides))
+    return create_app(_with_options(defaults, options))
 
 
 def _gorush(options: argparse.Namespace) -> Starlette:
-    settings = GorushOptions(
-        sync=not options.is_async,
-        max_retry=options.max_retry,
-        hide_token=options.hide_token,
-        log_file=options.log_file,
-        feedback_url=options.feedback_url,
-        feedback_headers=tuple(options.feedback_header),
-    )
-    return create_gorush(ScriptedGorush(settings))
+    return create_gorush(ScriptedGorush(_with_options(GorushOptions(), options)))
+
+
+def _with_options(defaults: T, options: argparse.Namespace) -> T:
+    names = {field.name for field in fields(defaults)}
+    return replace(defaults, **{name: value for name, value in vars(options).items() if name in names})
 
 
 if __name__ == "__main__":
