@@ -27,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -139,6 +140,25 @@ class FaultInjection:
                         self._faults.remove(fault)
                 return fault
         return None
+
+
+class AnswerHeader:
+    """ASGI middleware that gives every answer a header."""
+
+    def __init__(self, app: ASGIApp, name: str, value: str) -> None:
+        self._app = app
+        self._name = name
+        self._value = value
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def send_with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[self._name] = self._value
+            await send(message)
+
+        await self._app(scope, receive, send_with_header)
 
 
 def control_routes(faults: list[Fault], log: EventLog, counters: Callable[[], Mapping[str, int]]) -> list[Route]:

@@ -13,14 +13,12 @@ entry, and the notification exactly as it was handed over.
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wakupush.devnet.controls import Fault, FaultInjection, control_routes
+from wakupush.devnet.controls import AnswerHeader, Fault, FaultInjection, control_routes
 from wakupush.devnet.gorush.gorush import METRICS, BadRequestError, ScriptedGorush, dump
 
 VERSION = "1.22.0-devnet"
@@ -63,26 +61,14 @@ def create_app(gorush: ScriptedGorush | None = None) -> Starlette:
             Route("/version", version),
             *control_routes(faults, gorush.log, lambda: gorush.counters),
         ],
-        middleware=[Middleware(_VersionHeader), Middleware(FaultInjection, faults=faults)],
+        middleware=[
+            Middleware(AnswerHeader, name="x-gorush-version", value=VERSION),
+            Middleware(FaultInjection, faults=faults),
+        ],
         exception_handlers=dict.fromkeys((404, 405), not_found),
     )
     app.router.redirect_slashes = False
     return app
-
-
-class _VersionHeader:
-    """ASGI middleware: gorush names its version in every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_with_version(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Gorush-Version"] = VERSION
-            await send(message)
-
-        await self._app(scope, receive, send_with_version)
 
 
 def _json(content: dict[str, Any], *, status: int = 200) -> Response:

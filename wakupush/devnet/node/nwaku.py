@@ -31,9 +31,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
+from starlette.types import ExceptionHandler
 
-from wakupush.devnet.controls import Fault, FaultInjection, control_routes
+from wakupush.devnet.controls import AnswerHeader, Fault, FaultInjection, control_routes
 from wakupush.devnet.node.light import NwakuLight, segment_of
 from wakupush.devnet.node.nwaku_values import (
     BodyRefusedError,
@@ -92,7 +92,7 @@ def create_app(node: DevelopmentNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
     node = node or DevelopmentNode()
     routes = [*NwakuRest(node).routes(), *NwakuLight(node).routes()]
-    middleware = [Middleware(ClosedConnections)]
+    middleware = [Middleware(AnswerHeader, name="connection", value="close")]
     return node_app(node, routes, no_route=_no_route, no_method=_no_route, middleware=middleware)
 
 
@@ -217,17 +217,17 @@ class NwakuRest:
         if peer := request.query_params.get("peerAddr"):
             return await _ask_peer(peer, request.query_params)
         try:
-            page = self._node.archive.query(query)
+            messages, cursor = self._node.archive.query(query)
         except QueryRefusedError as error:
             return text(f"error in handleSelfStoreRequest: BAD_RESPONSE: archive error: {error}", 500)
         answer: dict[str, Any] = {
             "requestId": "",
             "statusCode": 200,
             "statusDesc": "OK",
-            "messages": [_store_json(entry, with_data=query.include_data) for entry in page.messages],
+            "messages": [_store_json(entry, with_data=query.include_data) for entry in messages],
         }
-        if page.cursor is not None:
-            answer["paginationCursor"] = f"0x{page.cursor.hex()}"
+        if cursor is not None:
+            answer["paginationCursor"] = f"0x{cursor.hex()}"
         return JSONResponse(answer)
 
     async def _health(self, _: Request) -> Response:
@@ -269,23 +269,6 @@ async def _ask_peer(peer: str, parameters: QueryParams) -> Response:
         failure = 300, "BAD_RESPONSE: BAD_RESPONSE: " + answer.text.partition("BAD_RESPONSE: ")[2]
     status, description = failure
     return JSONResponse({"requestId": "", "statusCode": status, "statusDesc": description, "messages": []})
-
-
-class ClosedConnections:
-    """Ends the connection with each answer, as nwaku does."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-
-        async def send_last(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
-            await send(message)
-
-        await self._app(scope, receive, send_last)
 
 
 async def _no_route(_request: Request, _: Exception) -> Response:

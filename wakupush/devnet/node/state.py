@@ -8,14 +8,14 @@ import sqlite3
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from wakupush.devnet.controls import EventLog
 from wakupush.devnet.node.cache import MessageCache
 from wakupush.devnet.node.filter_state import Filter, NwakuFilter
-from wakupush.model.waku_message import WakuMessage
+from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
 from wakupush.protocol.hashing import message_hash
 
 _SEEN_CAPACITY = 100_000
@@ -92,14 +92,6 @@ class StoreQuery:
         )
 
 
-@dataclass(frozen=True)
-class StorePage:
-    """One page of an answer, oldest message first whatever the direction, and the cursor if there is more."""
-
-    messages: list[ArchivedMessage] = field(default_factory=list)
-    cursor: bytes | None = None
-
-
 class Relay(Protocol):
     """The store of unread messages, topic by topic."""
 
@@ -117,7 +109,7 @@ class Relay(Protocol):
 
 
 class ArchiveFile:
-    """Archived messages in a SQLite database; rows outlive the process, but not the machine."""
+    """Archived messages, none of them ephemeral, in a SQLite database; rows outlive the process, not the machine."""
 
     def __init__(self, file: Path) -> None:
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
@@ -127,42 +119,23 @@ class ArchiveFile:
             PRAGMA synchronous = off;
             CREATE TABLE IF NOT EXISTS message (
                 hash BLOB PRIMARY KEY, pubsub_topic TEXT, arrived INTEGER, payload BLOB, content_topic TEXT,
-                version INTEGER, timestamp INTEGER, meta BLOB, ephemeral INTEGER
+                version INTEGER, timestamp INTEGER, meta BLOB
             );
             """
         )
 
     def __iter__(self) -> Iterator[ArchivedMessage]:
-        query = """
-            SELECT hash, pubsub_topic, arrived, payload, content_topic, version, timestamp, meta, ephemeral FROM message
-        """
-        for (
-            digest,
-            pubsub_topic,
-            arrived_at,
-            payload,
-            topic,
-            version,
-            timestamp,
-            meta,
-            ephemeral,
-        ) in self._database.execute(query):
-            message = WakuMessage(
-                payload=payload,
-                content_topic=topic,
-                version=version,
-                timestamp=timestamp,
-                meta=meta,
-                ephemeral=bool(ephemeral),
-            )
-            yield ArchivedMessage(digest, pubsub_topic, message, arrived_at)
+        for digest, pubsub_topic, arrived, *values in self._database.execute("SELECT * FROM message"):
+            payload, topic, version, timestamp, meta = values
+            message = WakuMessage(payload=payload, content_topic=topic, version=version, timestamp=timestamp, meta=meta)
+            yield ArchivedMessage(digest, pubsub_topic, message, arrived)
 
     def add(self, entry: ArchivedMessage) -> None:
         """Keep a message that is not there yet."""
         it = entry.message
-        values = (it.payload, it.content_topic, it.version, it.timestamp, it.meta, it.ephemeral)
+        values = (it.payload, it.content_topic, it.version, it.timestamp, it.meta)
         self._database.execute(
-            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (entry.hash, entry.pubsub_topic, entry.arrived, *values),
         )
 
@@ -215,12 +188,10 @@ class NodeArchive:
 
     def between(self, start: int, end: int, *, ascending: bool = True) -> Iterator[ArchivedMessage]:
         """Yield the messages with a sender's timestamp of this time, both nanoseconds inclusive, in its order."""
-        low, high = (bisect.bisect_left(self._order, (time, b"")) for time in (start, end + 1))
-        positions = range(low, high) if ascending else range(high - 1, low - 1, -1)
-        return (self._entries[self._order[position][1]] for position in positions)
+        return self._span((start, b""), (end + 1, b""), ascending=ascending)
 
-    def query(self, query: StoreQuery) -> StorePage:
-        """Return one page.
+    def query(self, query: StoreQuery) -> tuple[list[ArchivedMessage], bytes | None]:
+        """Return one page, oldest message first whatever the direction, and the cursor if there is more.
 
         Raises:
             QueryRefusedError: the cursor is not in the archive.
@@ -230,25 +201,28 @@ class NodeArchive:
             if not query.matches(entry):
                 continue
             if len(matches) == query.page_size:
-                return StorePage(_oldest_first(matches, query), cursor=matches[-1].hash)
+                return _oldest_first(matches, query), matches[-1].hash
             matches.append(entry)
-        return StorePage(_oldest_first(matches, query))
+        return _oldest_first(matches, query), None
 
     def _walk(self, query: StoreQuery) -> Iterator[ArchivedMessage]:
-        low, high = 0, len(self._order)
-        if query.start_time is not None:
-            low = bisect.bisect_left(self._order, (query.start_time, b""))
-        if query.end_time is not None:
-            high = bisect.bisect_left(self._order, (query.end_time + 1, b""))
+        low = (INT64_MIN if query.start_time is None else query.start_time, b"")
+        high = (INT64_MAX + 1 if query.end_time is None else query.end_time + 1, b"")
         if query.cursor is not None:
             if query.cursor not in self._entries:
                 is_zero = not any(query.cursor)
                 raise QueryRefusedError(
                     "INVALID_QUERY: all zeroes cursor hash" if is_zero else "DRIVER_ERROR: cursor not found"
                 )
-            last = bisect.bisect_left(self._order, (self._entries[query.cursor].message.timestamp, query.cursor))
-            low, high = (max(low, last + 1), high) if query.ascending else (low, min(high, last))
-        positions = range(low, high) if query.ascending else range(high - 1, low - 1, -1)
+            last = (self._entries[query.cursor].message.timestamp, query.cursor)
+            after = (last[0], last[1] + b"\0")
+            low, high = (max(low, after), high) if query.ascending else (low, min(high, last))
+        return self._span(low, high, ascending=query.ascending)
+
+    def _span(self, low: tuple[int, bytes], high: tuple[int, bytes], *, ascending: bool) -> Iterator[ArchivedMessage]:
+        """Yield the messages from one place in the order on, to another, which is not included."""
+        first, end = bisect.bisect_left(self._order, low), bisect.bisect_left(self._order, high)
+        positions = range(first, end) if ascending else range(end - 1, first - 1, -1)
         return (self._entries[self._order[position][1]] for position in positions)
 
 
