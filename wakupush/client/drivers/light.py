@@ -117,12 +117,7 @@ class ServiceNode:
                         await self._changes.wait()
 
     async def _subscribe(self, content_topics: list[str]) -> None:
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(NodeUnreachable),
-            wait=wait_random_exponential(multiplier=FIRST_WAIT, max=5),
-            stop=stop_after_attempt(SUBSCRIBE_ATTEMPTS),
-            reraise=True,
-        )
+        retrying = _retrying(SUBSCRIBE_ATTEMPTS, most_wait=5)
         topics = [topic for topic in content_topics if topic in self._listened_topics]
         problem: NodeError | None = None
         try:
@@ -265,10 +260,13 @@ async def again(publish: Callable[..., Coroutine[Any, Any, None]], *arguments: o
             if not is_perhaps_out:
                 raise
 
-    retrying = AsyncRetrying(
+    await _retrying(ATTEMPTS, most_wait=2)(attempt)
+
+
+def _retrying(attempts: int, *, most_wait: float) -> AsyncRetrying:
+    return AsyncRetrying(
         retry=retry_if_exception_type(NodeUnreachable),
-        wait=wait_random_exponential(multiplier=FIRST_WAIT, max=2),
-        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(multiplier=FIRST_WAIT, max=most_wait),
+        stop=stop_after_attempt(attempts),
         reraise=True,
     )
-    await retrying(attempt)

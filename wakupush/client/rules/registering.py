@@ -142,14 +142,6 @@ class RegistrarState:
     check_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DueRegistration:
-    """A registration to be sent."""
-
-    server: PublicKey
-    sealed: bytes = field(repr=False)
-
-
 class Registrar:
     """Keeps an installation registered with its servers, in the same state at all of them.
 
@@ -205,22 +197,22 @@ class Registrar:
             for enrolment in self.state.enrolments
         )
 
-    def due(self, now: float) -> list[DueRegistration]:
-        """Return the registrations to send now, and count them as sent."""
+    def due(self, now: float) -> list[Enrolment]:
+        """Return the enrolments whose sealed messages to send now, and count these as sent."""
         if self._is_kept_registered:
             self._renew(now)
         asking = []
         for enrolment in self.state.enrolments:
             # A longer wait than the longest possible one means that the clock was set back.
             if self._is_pending(enrolment) and not now < enrolment.next_at <= now + BACKOFF.longest:
-                sealed_enrolment = self._seal(enrolment)
-                attempts = sealed_enrolment.attempts + 1
+                attempts = enrolment.attempts + 1
                 wait = BACKOFF.wait(attempts, self._random)
-                self._put(replace(sealed_enrolment, status=Status.ASKED, attempts=attempts, next_at=now + wait))
-                asking.append(DueRegistration(sealed_enrolment.server, sealed_enrolment.sealed))
+                sealed = self._seal(enrolment)
+                asking.append(replace(sealed, status=Status.ASKED, attempts=attempts, next_at=now + wait))
+                self._put(asking[-1])
         return asking
 
-    def note_sent(self, asking: DueRegistration, now: float) -> None:
+    def note_sent(self, asking: Enrolment, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the registration."""
         for enrolment in self.state.enrolments:
             if (

@@ -137,11 +137,13 @@ class Sending:
             target.last_way = way
             target.patience = self._advance(target)
             target.next_at = now + target.patience
-        return [
-            self._asking(server, ways[start : start + MOST_ITEMS])
-            for server, ways in by_server.items()
-            for start in range(0, len(ways), MOST_ITEMS)
-        ]
+        requests = []
+        for server, ways in by_server.items():
+            for start in range(0, len(ways), MOST_ITEMS):
+                part = tuple(ways[start : start + MOST_ITEMS])
+                items = tuple(_item(target, way) for target, way in part)
+                requests.append(DueRequest(server, Request(self._message_id, items), part))
+        return requests
 
     def note_sent(self, asking: DueRequest, now: float) -> None:
         """Wait for the answer from now on: a light client may have needed seconds to send the request."""
@@ -206,10 +208,6 @@ class Sending:
                     self._go_on(target, now, Result.WRONG_TOKEN if is_wrong else Result.NOT_REGISTERED)
                 return [Useless(target.user, target.installation_id, way.server, way.access_token, is_wrong)]
         return []
-
-    def _asking(self, server: PublicKey, ways: Sequence[tuple[TargetDevice, Way]]) -> DueRequest:
-        items = tuple(_item(target, way) for target, way in ways)
-        return DueRequest(server, Request(self._message_id, items), tuple(ways))
 
     def _go_on(self, target: TargetDevice, now: float, otherwise: Result) -> None:
         """Ask the next server at once, or end if there is none."""
