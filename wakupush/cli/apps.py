@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from wakupush.cli.loading import open_postgres
-from wakupush.cli.output import complain, progress_bar
+from wakupush.cli.output import advancing_bar, complain
 from wakupush.runtime.usage import UsageError
 
 #: Topics without an app that are listed.
@@ -33,13 +33,13 @@ def assign(
     from wakupush.protocol.sealing import UnsealableError
     from wakupush.server.engine.identity import load_identity
 
-    with open_postgres() as (settings, connection), progress_bar("devices") as bar:
+    with (
+        open_postgres() as (settings, connection),
+        advancing_bar("devices", estimate(connection)) as advance,
+    ):
         at_rest = load_identity(settings).at_rest
-        task = bar.add_task("", total=estimate(connection))
         try:
-            totals = apps.assign(
-                connection, at_rest, settings, dry=dry_run, progress=lambda count: bar.advance(task, count)
-            )
+            totals = apps.assign(connection, at_rest, settings, dry=dry_run, progress=advance)
         except UnsealableError:
             raise UsageError("a registration was not sealed with this private key: is it the server's?") from None
     topics = totals.without_app.most_common()

@@ -10,7 +10,7 @@ import typer
 
 from wakupush.cli.loading import load_redis
 from wakupush.cli.options import AppOption, AsJson, PlatformName, duration, platform_of
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,11 +97,7 @@ def _facts(breaker: BreakerStatus) -> dict[str, object]:
 
 
 def _print(statuses: list[BreakerStatus]) -> None:
-    from rich.table import Table
-
     names = ("app", "platform", "state", "open_seconds", "faults", "probes", "no_free_slot")
     headings = {"open_seconds": "seconds until a probe", "faults": "faults while closed"}
-    table = Table(*(headings.get(name, name.replace("_", " ")) for name in names), box=None)
-    for facts in map(_facts, statuses):
-        table.add_row(*(str(facts[name] or "") for name in names))
-    print_tables(table)
+    rows = [[str(facts[name] or "") for name in names] for facts in map(_facts, statuses)]
+    print_table(rows, *(headings.get(name, name.replace("_", " ")) for name in names))

@@ -21,7 +21,7 @@ import typer
 from wakupush.cli.options import NotificationKind
 from wakupush.cli.output import USAGE, Commands, complain
 from wakupush.model.waku_message import PUBSUB_TOPIC
-from wakupush.protocol.keys import PrivateKey
+from wakupush.protocol.keys import InvalidKeyError, PrivateKey, PublicKey
 from wakupush.runtime.urls import is_http, without_user
 from wakupush.runtime.usage import UsageError
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from wakupush.client.events import Event
     from wakupush.client.rules.acquaintances import Acquaintance
     from wakupush.client.rules.registering import Enrolment
-    from wakupush.protocol.keys import PublicKey
 
 _NODE = "http://127.0.0.1:8645"
 
@@ -652,8 +651,6 @@ def _keys(texts: Sequence[str], option: str = "USER") -> tuple[PublicKey, ...]:
 
 
 def _key(text: str, option: str) -> PublicKey:
-    from wakupush.protocol.keys import InvalidKeyError, PublicKey
-
     try:
         return PublicKey.from_hex(text)
     except InvalidKeyError as error:

@@ -12,7 +12,7 @@ import typer
 
 from wakupush.cli.loading import open_postgres
 from wakupush.cli.options import AsJson, PlatformName, platform_of
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
 from wakupush.cli.row_group import Rows, group, time_text
 
 if TYPE_CHECKING:
@@ -120,8 +120,6 @@ app = group(
 @app.command()
 def stats(*, as_json: AsJson = False) -> None:
     """Count dead letters by app, platform and reason, the most first. Exits with 1 if there are none."""
-    from rich.table import Table
-
     from wakupush.postgres import dead_letters
 
     with open_postgres() as (_, connection):
@@ -138,9 +136,9 @@ def stats(*, as_json: AsJson = False) -> None:
             facts = {"app": name, "platform": platform, "reason": reason, "count": number}
             typer.echo(json.dumps({**facts, "is_least": reason in bounded}))
     else:
-        table = Table("count", "app", "platform", "reason", box=None)
-        for number, *labels in rows:
-            more = "+" if labels[-1] in bounded else ""
-            table.add_row(f"{number}{more}", *labels)
-        print_tables(table)
+        lines = []
+        for number, *labels, reason in rows:
+            more = "+" if reason in bounded else ""
+            lines.append((f"{number}{more}", *labels, reason))
+        print_table(lines, "count", "app", "platform", "reason")
     raise typer.Exit(int(not rows))

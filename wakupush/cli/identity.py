@@ -10,7 +10,7 @@ import typer
 
 from wakupush.cli.loading import open_postgres
 from wakupush.cli.options import AsJson
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
@@ -105,10 +105,8 @@ def _print_settings(identity: Identity) -> None:
 
 
 def _print(keys: list[ServerKey]) -> None:
-    from rich.table import Table
-
-    table = Table("public key", "", "devices", box=None)
+    rows = []
     for key in keys:
         role = "today" if key.is_of_today else "before" if key.key else "lost: no query is told of these devices"
-        table.add_row(str(key.key or "?"), role, str(key.registered))
-    print_tables(table)
+        rows.append((str(key.key or "?"), role, str(key.registered)))
+    print_table(rows, "public key", "", "devices")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -11,8 +12,9 @@ from typer.core import TyperGroup
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from rich.progress import Progress
-    from rich.table import Table
 
 #: Modules of the extra ``server``: what a command imports of them is missing where the SDK alone is installed.
 OF_SERVER: Final = {
@@ -46,13 +48,20 @@ def complain(text: str) -> None:
     typer.echo(f"wakupush: {text}", err=True)
 
 
-def print_tables(*tables: Table) -> None:
-    """Print tables at their full width, so that no key or time is broken and all can be copied."""
+def print_table(
+    rows: Iterable[Iterable[str]],
+    *headings: str,
+    title: str | None = None,
+    title_justify: Literal["left", "center"] = "center",
+) -> None:
+    """Print a table at its full width, so that no key or time is broken and all can be copied."""
     from rich.console import Console
+    from rich.table import Table
 
-    console = Console(highlight=False, markup=False, width=WIDE)
-    for table in tables:
-        console.print(table)
+    table = Table(*headings, title=title, title_justify=title_justify, show_header=bool(headings), box=None)
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False, markup=False, width=WIDE).print(table)
 
 
 def progress_bar(what: str) -> Progress:
@@ -63,3 +72,11 @@ def progress_bar(what: str) -> Progress:
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+@contextmanager
+def advancing_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show such a bar for so many steps; gives the function that advances it by some."""
+    with progress_bar(what) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda steps: bar.advance(task, steps)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wakupush.cli.loading import open_postgres
-from wakupush.cli.output import complain, print_tables, progress_bar
+from wakupush.cli.output import advancing_bar, complain, print_table
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterator
 
     from psycopg import Connection
 
@@ -118,7 +117,7 @@ def export_reference(
 
     with open_postgres(direct=True) as (settings, connection):
         identity = load_identity(settings)
-        with _bar("rows", sum(takeover.count(connection))) as progress:
+        with advancing_bar("rows", sum(takeover.count(connection))) as progress:
             totals = exporting.run(
                 path,
                 _password(password_file),
@@ -148,7 +147,7 @@ def _take(
     from wakupush.server.delivery.apps import app_of
     from wakupush.takeover import database, importing
 
-    with _bar("rows", sum(database.count(reference))) as progress:
+    with advancing_bar("rows", sum(database.count(reference))) as progress:
         job = importing.Import(
             reference=reference,
             connection=connection,
@@ -176,7 +175,7 @@ def _compare(
     from wakupush.takeover import comparing, database
 
     kinds: Counter[str] = Counter()
-    with _bar("rows", sum(database.count(reference))) as progress:
+    with advancing_bar("rows", sum(database.count(reference))) as progress:
         for step in comparing.differences(
             reference,
             connection,
@@ -249,17 +248,8 @@ def _name(key_hash: str | None, installation_id: str | None) -> str:
 
 
 def _print_totals(totals: Any) -> None:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None)
+    rows = []
     for name, value in totals.items():
         for of, count in value.items() if isinstance(value, dict) else [("", value)]:
-            table.add_row(f"{name} {of}".strip().replace("_", " "), str(count))
-    print_tables(table)
-
-
-@contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    with progress_bar(what) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda steps: progress.update(task, advance=steps)
+            rows.append((f"{name} {of}".strip().replace("_", " "), str(count)))
+    print_table(rows)

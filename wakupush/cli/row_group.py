@@ -16,7 +16,7 @@ import typer
 
 from wakupush.cli.loading import open_postgres
 from wakupush.cli.options import AsJson, Yes, duration
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from psycopg import Connection
-    from rich.table import Table
 
     from wakupush.model.dead_letters import DeadLetter, PastEvent, Position, Selection
     from wakupush.model.quarantine import QuarantinedMessage, QuarantineSelection
@@ -248,7 +247,7 @@ def _print_pages(rows: Rows[R, S], pages: Iterator[list[R]], *, limit: int, as_j
             for row in page:
                 typer.echo(json.dumps(rows.facts(row)))
         else:
-            print_tables(_table(rows, page))
+            _print_page(rows, page)
     if not as_json and count == limit:
         typer.echo(f"{count} shown; --limit shows more")
     if not count:
@@ -260,7 +259,8 @@ def _print_one(facts: dict[str, Any], events: list[PastEvent], *, as_json: bool)
     if as_json:
         typer.echo(json.dumps(facts | {"events": [_event_facts(event) for event in events]}))
     else:
-        print_tables(_facts_table(facts), _events_table(events))
+        print_table((name.replace("_", " "), "" if value is None else str(value)) for name, value in facts.items())
+        _print_events(events)
 
 
 def _event_facts(event: PastEvent) -> dict[str, Any]:
@@ -268,33 +268,18 @@ def _event_facts(event: PastEvent) -> dict[str, Any]:
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
-def _table(rows: Rows[R, S], page: list[R]) -> Table:
-    from rich.table import Table
-
-    table = Table(rows.key, *rows.columns, box=None)
+def _print_page(rows: Rows[R, S], page: list[R]) -> None:
+    lines = []
     for facts in map(rows.facts, page):
         key = facts[rows.key.replace(" ", "_")]
-        table.add_row(key[:16], *(str(facts[name] or "") for name in rows.columns.values()))
-    return table
+        lines.append((key[:16], *(str(facts[name] or "") for name in rows.columns.values())))
+    print_table(lines, rows.key, *rows.columns)
 
 
-def _facts_table(facts: dict[str, Any]) -> Table:
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None)
-    for name, value in facts.items():
-        table.add_row(name.replace("_", " "), "" if value is None else str(value))
-    return table
-
-
-def _events_table(events: list[PastEvent]) -> Table:
-    from rich.table import Table
-
+def _print_events(events: list[PastEvent]) -> None:
     names = ("time", "kind", "app", "platform", "failure", "attempt", "count", "installation_pseudonym", "worker")
-    table = Table(*(name.replace("_", " ") for name in names), box=None, title="events of its message")
-    for facts in map(_event_facts, events):
-        table.add_row(*(str(facts[name] or "") for name in names))
-    return table
+    lines = [[str(facts[name] or "") for name in names] for facts in map(_event_facts, events)]
+    print_table(lines, *(name.replace("_", " ") for name in names), title="events of its message")
 
 
 def time_text(time: datetime | None) -> str | None:

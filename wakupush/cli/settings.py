@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from wakupush.cli.options import AsJson
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
 from wakupush.runtime.usage import UsageError
 
 
@@ -20,8 +20,6 @@ def settings(
     as_json: AsJson = False,
 ) -> None:
     """Print the settings in effect, without secrets, and where each comes from; complain about those that are wrong."""
-    from rich.table import Table
-
     from wakupush.operate.settings import documentation, effective
 
     if docs is not None:
@@ -35,7 +33,5 @@ def settings(
         for each in settings:
             typer.echo(json.dumps(asdict(each)))
         return
-    table = Table("variable", "value", "from", box=None)
-    for each in settings:
-        table.add_row(each.variable, json.dumps(each.value), each.source)
-    print_tables(table)
+    rows = [(each.variable, json.dumps(each.value), each.source) for each in settings]
+    print_table(rows, "variable", "value", "from")

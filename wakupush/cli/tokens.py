@@ -10,7 +10,7 @@ import typer
 
 from wakupush.cli.loading import open_postgres
 from wakupush.cli.options import AppOption, AsJson, PlatformName, Yes, duration, platform_of
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
 
 if TYPE_CHECKING:
     from wakupush.operate.tokens import TokenStatus
@@ -93,13 +93,8 @@ def _facts(status: TokenStatus) -> dict[str, object]:
 
 
 def _print(statuses: list[TokenStatus]) -> None:
-    from rich.table import Table
-
-    table = Table(
+    rows = [_facts(status) | {"brake": "holds" if status.is_stopped else ""} for status in statuses]
+    print_table(
+        [map(str, row.values()) for row in rows],
         *("app", "platform", "tried in a day", "bad", "tried in 20 min", "bad", "died in a day", "in an hour", "brake"),
-        box=None,
     )
-    for status in statuses:
-        facts = _facts(status) | {"brake": "holds" if status.is_stopped else ""}
-        table.add_row(*map(str, facts.values()))
-    print_tables(table)

@@ -15,7 +15,8 @@ import typer
 
 from wakupush.cli.loading import load, open_postgres
 from wakupush.cli.options import AsJson, duration
-from wakupush.cli.output import print_tables
+from wakupush.cli.output import print_table
+from wakupush.protocol.keys import InvalidKeyError, PublicKey
 from wakupush.runtime.usage import UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from wakupush.model.dead_letters import PastEvent
     from wakupush.operate.why import Story
-    from wakupush.protocol.keys import PublicKey
     from wakupush.runtime.settings import Settings
 
 #: Digits of a trace id, which are the first of a message's hash, and of a public key.
@@ -161,8 +161,6 @@ def _trace_id(text: str) -> str:
 
 
 def _key(text: str) -> PublicKey:
-    from wakupush.protocol.keys import InvalidKeyError, PublicKey
-
     try:
         return PublicKey.from_hex(text)
     except InvalidKeyError as error:
@@ -201,26 +199,22 @@ def _facts(event: PastEvent, *, reveal_filters: bool) -> dict[str, object]:
 
 
 def _print(story: Story, *, reveal_filters: bool, as_json: bool) -> None:
-    from rich.table import Table
-
     events = [_facts(event, reveal_filters=reveal_filters) for event in story.events]
     if as_json:
         typer.echo(json.dumps({"trace_id": story.trace_id, "events": events, "conclusion": story.conclusion}))
         return
     if events:
         first = story.events[0].time
-        table = Table("time", "after", "what", "details", box=None, title=story.trace_id, title_justify="left")
+        rows = []
         for event, facts in zip(story.events, events, strict=True):
             details = ", ".join(f"{name} {value}" for name, value in facts.items() if name not in {"time", "kind"})
             after = f"{(event.time - first).total_seconds():.3f} s"
-            table.add_row(str(facts["time"]), after, event.kind, details)
-        print_tables(table)
+            rows.append((str(facts["time"]), after, event.kind, details))
+        print_table(rows, "time", "after", "what", "details", title=story.trace_id, title_justify="left")
     typer.echo(f"{story.trace_id}: {story.conclusion}")
 
 
 def _print_losses(time: tuple[datetime, datetime], *, reveal_filters: bool, as_json: bool) -> None:
-    from rich.table import Table
-
     from wakupush.operate.why import ADVICE
     from wakupush.postgres import history
 
@@ -235,9 +229,9 @@ def _print_losses(time: tuple[datetime, datetime], *, reveal_filters: bool, as_j
         for kind, label, count in rows:
             typer.echo(json.dumps({"kind": kind, "label": label, "count": count}))
         return
-    table = Table("count", "share of the admitted", "what", "failure or reason", "what to do", box=None)
+    table = []
     for kind, label, count in rows:
         is_of_admitted = admitted and kind not in {"refused", "filtered"}
         share = f"{100 * count / admitted:.1f} %" if is_of_admitted else ""
-        table.add_row(str(count), share, kind, label, ADVICE.get(label, ""))
-    print_tables(table)
+        table.append((str(count), share, kind, label, ADVICE.get(label, "")))
+    print_table(table, "count", "share of the admitted", "what", "failure or reason", "what to do")

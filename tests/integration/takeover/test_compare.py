@@ -100,7 +100,7 @@ class TestCompare:
 
         run("reference.db")
         run(str(tmp_path / "export.db"), command="export")
-        monkeypatch.setattr(commands, "_bar", bar)
+        monkeypatch.setattr(commands, "advancing_bar", bar)
         run("reference.db", "--compare", expect=1)
         run(str(tmp_path / "export.db"), "--compare")
         assert [(what, total, sum(done)) for what, total, done in bars] == [("rows", 23, 23), ("rows", 22, 22)]
