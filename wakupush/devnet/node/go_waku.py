@@ -6,12 +6,10 @@ peer offers Store v3, whatever ``peerAddr`` says. The node never hangs for good,
 subscriptions. The controls are those of `nwaku`. How the node behaves is in `go_waku_state`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote_plus
 
 from starlette.applications import Starlette
@@ -20,19 +18,19 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from wakupush.devnet.node.go_values import (
-    kind,
+    message_from,
     parse_base64,
     parse_bool,
     parse_int,
     parse_json,
-    parse_text,
     parse_uint,
+    relay_json,
 )
-from wakupush.devnet.node.go_waku_state import GoWakuNode, HistoryQuery, SparseMessage, cursor_of, history
+from wakupush.devnet.node.go_waku_state import GoWakuNode, HistoryQuery, cursor_of, history
 from wakupush.devnet.node.light import GoWakuLight
 from wakupush.devnet.node.nwaku import INFO, MESSAGES_PATH, PEER_ADDRESS, VERSION, node_app
 from wakupush.devnet.node.state import ArchivedMessage, PublishRefusedError, QueryRefusedError
-from wakupush.model.waku_message import INT64_MAX, INT64_MIN, WakuMessage
+from wakupush.model.waku_message import WakuMessage
 
 _JSON = "application/json; charset=UTF-8"
 _PEER = {
@@ -47,33 +45,14 @@ _STORE_V3 = "protocols not supported: [/vac/waku/store-query/3.0.0]"
 #: Seconds between looks at whether subscriptions can be changed again.
 _LOOK_SECONDS = 0.01
 
-_MAX_META = 64
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 20, 100
 _MAX_CONTENT_TOPICS = 10
-
-
-class _Field(NamedTuple):
-    """A field of a published message: its type in Go, its kind in JSON and, for a number, its range."""
-
-    go_type: str
-    kind: str
-    range: range | None = None
-
-
-_FIELDS = {
-    "payload": _Field("server.Base64URLByte", "string"),
-    "contentTopic": _Field("string", "string"),
-    "version": _Field("uint32", "number", range(2**32)),
-    "timestamp": _Field("int64", "number", range(INT64_MIN, INT64_MAX + 1)),
-    "meta": _Field("[]uint8", "string"),
-    "ephemeral": _Field("bool", "bool"),
-}
 
 
 def create_app(node: GoWakuNode | None = None) -> Starlette:
     """Return the app of a node; without one it gets a new node with default settings."""
     node = node or GoWakuNode()
-    routes = [*GoWakuRest(node).routes(), *GoWakuLight(node, _message_from, _relay_json).routes()]
+    routes = [*GoWakuRest(node).routes(), *GoWakuLight(node).routes()]
     return node_app(node, routes, no_route=_no_route, no_method=_no_method)
 
 
@@ -120,14 +99,14 @@ class GoWakuRest:
         messages = self._node.read(topic)
         if messages is None:
             return PlainTextResponse("no subscription found for pubsubTopic", status_code=404)
-        return _answer([_relay_json(message) for message in messages] or None)
+        return _answer([relay_json(message) for message in messages] or None)
 
     async def _publish(self, request: Request) -> Response:
         topic = _topic_of(request)
         if topic is None:
             return await _no_route(request)
         try:
-            message = _message_from(parse_json(await request.body()))
+            message = message_from(parse_json(await request.body()))
         except ValueError as error:
             return PlainTextResponse(str(error), status_code=400)
         try:
@@ -206,63 +185,6 @@ def _topics_from(body: Any) -> list[str]:
     if not isinstance(body, list) or not all(isinstance(topic, str | None) for topic in body):
         raise ValueError("not a list of texts")
     return [topic or _DEFAULT_TOPIC for topic in body]
-
-
-def _message_from(body: Any) -> SparseMessage:
-    """Return the message of a publish request; ValueError says what is wrong with it, as go-waku would."""
-    if body is None:
-        raise ValueError("wakumessage is missing")
-    if not isinstance(body, dict):
-        raise ValueError(f"json: cannot unmarshal {kind(body)} into Go value of type rest.RestWakuMessage")  # noqa: TRY004
-    values = {key.lower(): value for key, value in body.items() if value is not None}  # Go ignores case
-    fields = {name: values[name.lower()] for name in _FIELDS if name.lower() in values}
-    for name, value in fields.items():
-        _check_field(name, value)
-    message = SparseMessage(
-        payload=_payload(fields.get("payload", "")),
-        content_topic=parse_text(fields.get("contentTopic", "")),
-        version=fields.get("version", 0),
-        timestamp=fields.get("timestamp", 0),
-        meta=parse_base64(fields.get("meta", "")),
-        ephemeral=fields.get("ephemeral", False),
-        unset=frozenset(_FIELDS.keys() - fields),
-    )
-    if not message.payload:
-        raise ValueError("missing Payload field")
-    if not message.content_topic:
-        raise ValueError("missing ContentTopic field")
-    if len(message.meta) > _MAX_META:
-        raise ValueError("invalid length for Meta field")
-    return message
-
-
-def _check_field(name: str, value: object) -> None:
-    field, json_kind = _FIELDS[name], kind(value)
-    if json_kind == field.kind == "number":
-        if isinstance(value, int) and field.range and value in field.range:
-            return
-        json_kind = f"number {value}"  # Go quotes a number that does not fit, and no other value
-    elif json_kind == field.kind:
-        return
-    raise ValueError(
-        f"json: cannot unmarshal {json_kind} into Go struct field RestWakuMessage.{name} of type {field.go_type}"
-    )
-
-
-def _payload(text: str) -> bytes:
-    return parse_base64(text, url_safe="-" in text or "_" in text, padded=len(text) % 4 == 0)
-
-
-def _relay_json(message: WakuMessage) -> dict[str, Any]:
-    unset = message.unset if isinstance(message, SparseMessage) else frozenset[str]()
-    optional = {"version": message.version, "timestamp": message.timestamp}
-    return {
-        "payload": base64.b64encode(message.payload).decode(),
-        "contentTopic": message.content_topic,
-        **{name: value for name, value in optional.items() if name not in unset},
-        **({"meta": base64.b64encode(message.meta).decode()} if message.meta else {}),
-        "ephemeral": None if "ephemeral" in unset else message.ephemeral,
-    }
 
 
 def _store_json(message: WakuMessage) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Filter and light push of a development node, as nwaku and as go-waku. The node is its own service node."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote, unquote_plus
@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from wakupush.devnet.node import go_values
 from wakupush.devnet.node.filter_state import Bucket, Outcome
 from wakupush.devnet.node.nwaku_values import (
     BodyRefusedError,
@@ -23,9 +24,6 @@ from wakupush.devnet.node.nwaku_values import (
 )
 from wakupush.devnet.node.state import MOST_META, DevelopmentNode, PublishRefusedError
 from wakupush.model.waku_message import WakuMessage
-
-Decode = Callable[[Any], WakuMessage]
-Encode = Callable[[WakuMessage], Mapping[str, Any]]
 
 _SUBSCRIPTIONS = "/filter/v2/subscriptions"
 _MESSAGES = "/filter/v2/messages/"
@@ -174,17 +172,10 @@ def _pushed(status: int, description: str) -> Response:
 
 
 class GoWakuLight:
-    """go-waku's REST interface.
+    """go-waku's REST interface."""
 
-    Args:
-        decode: reads a published message; raises ValueError.
-        encode: writes a message that is read.
-    """
-
-    def __init__(self, node: DevelopmentNode, decode: Decode, encode: Encode) -> None:
+    def __init__(self, node: DevelopmentNode) -> None:
         self._node = node
-        self._decode = decode
-        self._encode = encode
         self._pushes = Bucket(1, 1.0)
 
     def routes(self) -> list[Route]:
@@ -233,7 +224,7 @@ class GoWakuLight:
         if messages is None:
             reason = f"not subscribed to pubsubTopic:{shard} contentTopic: {topic}"
             return PlainTextResponse(reason, status_code=404)
-        return JSONResponse([self._encode(message) for message in messages], media_type=_JSON)
+        return JSONResponse([go_values.relay_json(message) for message in messages], media_type=_JSON)
 
     async def _push(self, request: Request) -> Response:
         try:
@@ -244,7 +235,7 @@ class GoWakuLight:
             return PlainTextResponse("waku message is required", status_code=400)
         shard = body.get("pubsubTopic")
         try:
-            message = self._decode(body["message"])
+            message = go_values.message_from(body["message"])
         except ValueError as error:
             return PlainTextResponse(str(error), status_code=503)
         refusal = self._hand_over(shard, message)
