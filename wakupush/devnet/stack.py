@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Literal, Self, TypeVar
@@ -115,9 +116,7 @@ class Stack:
         self.postgres = PostgresServer(self.directory / "postgres", fsync=self.fsync, settings=self.postgres_settings)
         self.redis = RedisServer(self.directory / "redis")
         options = ("--manners", self.manners, "--archive-window", "any")
-        peers = {
-            name: [f"--peer=http://127.0.0.1:{self._ports[other]}" for other in waku if other != name] for name in waku
-        }
+        peers = {name: [f"--peer={self._url(other)}" for other in waku if other != name] for name in waku}
         self.node = self._server("waku", *options, *peers["waku"], *self.node_options)
         #: The embedded nodes after the first.
         self.further_nodes = [self._server(name, *options, *peers[name]) for name in waku[1:]]
@@ -127,51 +126,52 @@ class Stack:
     def _make_processes(self) -> None:
         self.ingest = self._wakupush(
             "ingest live",
-            *("ingest", "live"),
             module=self.ingest_module,
-            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["ingest"])},
-            ready=lambda: answers_http(f"{self.ingest_url}/readyz"),
+            settings=self._http_port("ingest"),
+            ready=partial(answers_http, f"{self.ingest_url}/readyz"),
         )
         # It only has to be healthy, not ready: a node that runs already may have no Store.
         self.reconcile = self._wakupush(
             "ingest reconcile",
-            *("ingest", "reconcile"),
             module=self.ingest_module,
-            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["reconcile"])},
-            ready=lambda: answers_http(f"{self.reconcile_url}/healthz"),
+            settings=self._http_port("reconcile"),
+            ready=partial(answers_http, f"{self.reconcile_url}/healthz"),
         )
         self.workers = {
             name: self.worker(name, concurrency=self.concurrency, settings=self._metrics_port(name))
             for name in self.pools
         }
-        self.feedback = self._wakupush(
-            "feedback", "feedback", ready=lambda: answers_http(f"http://127.0.0.1:{self._ports['feedback']}/readyz")
-        )
-        self.beat = self._wakupush("beat", "beat", module=self.beat_module, settings=self._metrics_port("beat"))
+        self.feedback = self._wakupush("feedback", ready=partial(answers_http, f"{self._url('feedback')}/readyz"))
+        self.beat = self._wakupush("beat", module=self.beat_module, settings=self._metrics_port("beat"))
         self.exporter = self._wakupush(
             "exporter",
-            "exporter",
-            settings={"WAKUPUSH_HTTP_PORT": str(self._ports["exporter"])},
-            ready=lambda: answers_http(f"{self.exporter_url}/readyz"),
+            settings=self._http_port("exporter"),
+            ready=partial(answers_http, f"{self._url('exporter')}/readyz"),
         )
 
+    def _http_port(self, name: str) -> dict[str, str]:
+        return {"WAKUPUSH_HTTP_PORT": str(self._ports[name])}
+
     def _metrics_port(self, name: str) -> dict[str, str]:
-        return {"WAKUPUSH_HTTP_PORT": str(self._ports[name])} if self.serves_metrics else {}
+        return self._http_port(name) if self.serves_metrics else {}
+
+    def _url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._ports[name]}"
 
     @property
     def node_url(self) -> str:
         """URL of the first Waku node."""
-        return self.external.waku_url or f"http://127.0.0.1:{self._ports['waku']}"
+        return self.external.waku_url or self._url("waku")
 
     @property
     def node_urls(self) -> list[str]:
         """URLs of all Waku nodes."""
-        return [self.node_url, *(f"http://127.0.0.1:{self._ports[node.name]}" for node in self.further_nodes)]
+        return [self.node_url, *(self._url(node.name) for node in self.further_nodes)]
 
     @property
     def gorush_url(self) -> str:
         """URL of gorush."""
-        return self.external.gorush_url or f"http://127.0.0.1:{self._ports['gorush']}"
+        return self.external.gorush_url or self._url("gorush")
 
     @property
     def postgres_dsn(self) -> str:
@@ -186,17 +186,12 @@ class Stack:
     @property
     def ingest_url(self) -> str:
         """URL of ingest's /healthz, /readyz and /metrics."""
-        return f"http://127.0.0.1:{self._ports['ingest']}"
+        return self._url("ingest")
 
     @property
     def reconcile_url(self) -> str:
         """URL of /healthz, /readyz and /metrics of reconcile."""
-        return f"http://127.0.0.1:{self._ports['reconcile']}"
-
-    @property
-    def exporter_url(self) -> str:
-        """URL of /healthz, /readyz and /metrics of the exporter."""
-        return f"http://127.0.0.1:{self._ports['exporter']}"
+        return self._url("reconcile")
 
     @property
     def metrics_urls(self) -> dict[str, str]:
@@ -204,12 +199,12 @@ class Stack:
         ports = {"ingest live": "ingest", "ingest reconcile": "reconcile", "feedback": "feedback"}
         if self.serves_metrics:
             ports |= {**{f"worker {name}": name for name in self.pools}, "beat": "beat", "exporter": "exporter"}
-        return {process: f"http://127.0.0.1:{self._ports[port]}/metrics" for process, port in ports.items()}
+        return {process: f"{self._url(port)}/metrics" for process, port in ports.items()}
 
     @property
     def feedback_url(self) -> str:
         """URL of gorush's feedback webhook."""
-        return f"http://127.0.0.1:{self._ports['feedback']}/feedback"
+        return f"{self._url('feedback')}/feedback"
 
     @property
     def feedback_header(self) -> str:
@@ -329,7 +324,7 @@ class Stack:
         Raises:
             StartFailedError: it failed, or goes on; the text ends with the tail of its log.
         """
-        process = self._wakupush(arguments[0], *arguments)
+        process = self._wakupush(*arguments)
         process.start()
         try:
             failed = "failed" if process.wait(timeout=timeout) else ""
@@ -369,35 +364,35 @@ class Stack:
         self.stop()
 
     def _server(self, name: str, *options: str) -> Process:
-        port = str(self._ports[name])
         kind = name.partition("-")[0]
         ready_path = {"waku": "/debug/v1/info", "gorush": "/healthz"}[kind]
         return Process(
             name,
-            [sys.executable, "-m", "wakupush.devnet.serve", kind, "--port", port, *options],
+            [sys.executable, "-m", "wakupush.devnet.serve", kind, "--port", str(self._ports[name]), *options],
             log=self.directory / f"{name}.log",
-            ready=lambda: answers_http(f"http://127.0.0.1:{port}{ready_path}"),
+            ready=partial(answers_http, f"{self._url(name)}{ready_path}"),
             launcher=self.launcher,
         )
 
     def _wakupush(
         self,
         name: str,
-        *arguments: str,
+        *options: str,
         module: str = "wakupush",
         settings: Mapping[str, str] | None = None,
         ready: Callable[[], bool] | None = None,
     ) -> Process:
-        dsn = self.dsn_of(*arguments)
+        command = (*name.split(), *options)
+        dsn = self.dsn_of(*command)
         return Process(
             name,
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", module, *command],
             log=self.directory / f"{name.replace(' ', '-')}.log",
             env={
                 **self.environment,
                 "WAKUPUSH_POSTGRES__DSN": dsn,
                 "WAKUPUSH_POSTGRES__DIRECT_DSN": dsn,
-                "WAKUPUSH_REDIS__URL": self.redis_url_of(*arguments),
+                "WAKUPUSH_REDIS__URL": self.redis_url_of(*command),
                 **self.settings,
                 **(settings or {}),
             },
@@ -411,7 +406,7 @@ class Stack:
         tells = self.environment.get("WAKUPUSH_LOG_LEVEL", "INFO") in {"DEBUG", "INFO"}
         process = self._wakupush(
             f"worker {queue}",
-            *("worker", queue, "--concurrency", str(concurrency)),
+            *("--concurrency", str(concurrency)),
             module=self.worker_module,
             settings=settings,
             ready=(lambda: process.has_logged(_READY)) if tells else None,
