@@ -35,11 +35,8 @@ class Network:
     async def listening(self, content_topic, receive):
         if self.is_stuck:
             await asyncio.sleep(60)
-        self.listeners.add(content_topic, receive)
-        try:
+        with self.listeners.listening(content_topic, receive):
             yield
-        finally:
-            self.listeners.remove(content_topic, receive)
 
 
 async def eventually(predicate):

@@ -327,12 +327,11 @@ def test_waits_double_up_to_the_most():
 def test_failing_listener_spares_the_others():
     listeners, got = Listeners(), []
     message = WakuMessage(payload=b"", content_topic="t")
-    for receiver in (lambda _: 1 / 0, got.append):
-        listeners.add("t", receiver)
-    listeners.deliver([message, WakuMessage(payload=b"", content_topic="other")])
-    assert got == [message]
-    listeners.remove("t", got.append)
-    assert "t" in listeners.receivers
+    with listeners.listening("t", lambda _: 1 / 0):
+        with listeners.listening("t", got.append):
+            listeners.deliver([message, WakuMessage(payload=b"", content_topic="other")])
+        assert got == [message]
+        assert "t" in listeners.receivers
 
 
 def test_fewer_than_three_devices_are_refused():

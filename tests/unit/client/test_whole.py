@@ -337,10 +337,8 @@ def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage)
         kind = Type.PUSH_NOTIFICATION_RESPONSE
         network.listeners.deliver(to_key(server, content.signer, kind, response, timestamp=time.time_ns()))
 
-    network.listeners.add(mailbox.content_topic, refuse)
-
     async def run():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60), network.listening(mailbox.content_topic, refuse):
             client = Client(PrivateKey.generate(), network, full)
             client.enable_sending()
             kind = NotificationType.MESSAGE

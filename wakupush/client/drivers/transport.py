@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol, Self
 
 from wakupush.client.drivers.light import POLL_SECONDS, RECOVER_SECONDS, SUBSCRIBE_ATTEMPTS, ServiceNode, again
@@ -56,16 +56,17 @@ class Listeners:
         #: By content topic.
         self.receivers: dict[str, list[Receive]] = {}
 
-    def add(self, content_topic: str, receive: Receive) -> None:
-        """Let a function listen."""
-        self.receivers.setdefault(content_topic, []).append(receive)
-
-    def remove(self, content_topic: str, receive: Receive) -> None:
-        """End a function's listening."""
-        receivers = self.receivers[content_topic]
-        receivers.remove(receive)
-        if not receivers:
-            del self.receivers[content_topic]
+    @contextmanager
+    def listening(self, content_topic: str, receive: Receive) -> Iterator[None]:
+        """Let a function listen inside the block."""
+        receivers = self.receivers.setdefault(content_topic, [])
+        receivers.append(receive)
+        try:
+            yield
+        finally:
+            receivers.remove(receive)
+            if not receivers:
+                del self.receivers[content_topic]
 
     def deliver(self, messages: Sequence[WakuMessage]) -> None:
         """Hand messages to the functions that listen to their topics."""
@@ -128,11 +129,8 @@ class RelayTransport(_Running):
                     await first_read.wait()
         except TimeoutError:
             raise NodeUnreachable("the relay cannot be read") from None
-        self._listeners.add(content_topic, receive)
-        try:
+        with self._listeners.listening(content_topic, receive):
             yield
-        finally:
-            self._listeners.remove(content_topic, receive)
 
     def _work(self, rests: Sequence[AsyncRest]) -> list[Coroutine[Any, Any, None]]:
         self._relay = AsyncRelay(rests[0])
@@ -191,8 +189,7 @@ class LightTransport(_Running):
     @asynccontextmanager
     async def listening(self, content_topic: str, receive: Receive) -> AsyncIterator[None]:
         """Receive the messages of a content topic inside the block; see `Transport`."""
-        self._listeners.add(content_topic, receive)
-        try:
+        with self._listeners.listening(content_topic, receive):
             subscriptions = [(node, node.subscription(content_topic)) for node in self._nodes]
             await _one_of([subscription for _, subscription in subscriptions])
             # An answer may come at once, and the node that has subscribed may only claim so: wait for the others.
@@ -202,8 +199,6 @@ class LightTransport(_Running):
             for node, subscription in subscriptions:
                 node.is_well = node.is_well and subscription.done()
             yield
-        finally:
-            self._listeners.remove(content_topic, receive)
 
     def _work(self, rests: Sequence[AsyncRest]) -> list[Coroutine[Any, Any, None]]:
         self._nodes = [ServiceNode(rest, self._shards, self._listeners.receivers, self._deliver) for rest in rests]

@@ -24,6 +24,8 @@ _HEADERS_TOO_LARGE = ScriptedFailure(
     'Post "https://api.push.apple.com/3/device/": http2: request header list larger than peer\'s advertised limit',
     retried=False,
 )
+#: core.max_notification.
+_MAX_NOTIFICATIONS = 100
 _MAX_PAYLOAD = 4096
 _APNS_MAX_HEADERS = 8000
 _FCM_MAX_TOKENS = 500
@@ -63,8 +65,6 @@ class GorushOptions:
 
     #: core.sync: answer after delivery and with the failures.
     sync: bool = True
-    #: core.max_notification.
-    max_notification: int = 100
     #: ios.max_retry and android.max_retry.
     max_retry: int = 0
     #: log.hide_token.
@@ -128,9 +128,8 @@ class ScriptedGorush:
             raise BadRequestError("Notifications field is empty.")
         if any(token.startswith(_MALFORMED) for it in notifications for token in it.get("tokens") or ()):
             raise BadRequestError("Missing notifications field.")
-        limit = self.settings.max_notification
-        if len(notifications) > limit:
-            raise BadRequestError(f"Number of notifications({len(notifications)}) over limit({limit})")
+        if len(notifications) > _MAX_NOTIFICATIONS:
+            raise BadRequestError(f"Number of notifications({len(notifications)}) over limit({_MAX_NOTIFICATIONS})")
         return [it for it in notifications if it.get("platform") in _PLATFORMS]
 
     async def _deliver(self, notification: dict[str, Any], post: int) -> list[dict[str, str]]:
