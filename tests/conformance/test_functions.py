@@ -1,4 +1,4 @@
-"""The files of single functions in any set of vectors; tests/unit checks those of tests/vectors in more depth."""
+"""The files of single functions in any set of vectors."""
 
 from __future__ import annotations
 

@@ -19,17 +19,9 @@ def load(name):
     return json.loads((VECTORS / f"{name}.json").read_text())
 
 
-def entries(name, key):
-    """Return the entries of a file as parameters, with what describes each in its id."""
-    return [
-        pytest.param(entry, id="-".join(filter(None, [f"{index:02}", entry.get("name") or entry.get("note") or ""])))
-        for index, entry in enumerate(load(name)[key])
-    ]
-
-
-def messages(*, inside="waku_message"):
-    """Return every message of every file, with its layers, that has a certain layer."""
-    cases = [(f"payload_v1-{message['note']}", message) for message in load("payload_v1")["messages"]]
+def messages():
+    """Return every message of the scenarios that has an application layer, with all its layers."""
+    cases = []
     for scenario in SCENARIOS:
         for step in load(scenario)["steps"]:
             for kind in ("send", "replies"):
@@ -37,7 +29,7 @@ def messages(*, inside="waku_message"):
                     (f"{scenario.removeprefix('scenario_')}-{step['name']}-{kind}{index}", message)
                     for index, message in enumerate(step[kind])
                 ]
-    return [pytest.param(message, id=name) for name, message in cases if inside in message]
+    return [pytest.param(message, id=name) for name, message in cases if "application" in message]
 
 
 def private_keys(scenario):

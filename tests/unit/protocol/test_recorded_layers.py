@@ -1,4 +1,4 @@
-"""Every layer of every recorded message, read and written."""
+"""The application layer of every recorded message, and every recorded registration, read and written."""
 
 import dataclasses
 from functools import partial
@@ -9,37 +9,15 @@ from google.protobuf.message import Message
 from support import vectors
 from wakupush.model.failures import Failure
 from wakupush.pb.application_metadata_pb2 import ProtocolMessage
-from wakupush.pb.push_notification_pb2 import (
-    ContactCodeAdvertisement,
-    PushNotificationQuery,
-    PushNotificationQueryResponse,
-    PushNotificationRegistrationResponse,
-    PushNotificationRequest,
-    PushNotificationResponse,
-)
-from wakupush.protocol import (
-    application,
-    query,
-    registration,
-    request,
-    sealing,
-)
-from wakupush.protocol.application import Type
+from wakupush.protocol import application, registration, sealing
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey
 
 unhex = bytes.fromhex
 open_registration = partial(registration.open_registration, most_bytes=1_000_000)
-INNER = {
-    Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE: PushNotificationRegistrationResponse,
-    Type.PUSH_NOTIFICATION_QUERY: PushNotificationQuery,
-    Type.PUSH_NOTIFICATION_QUERY_RESPONSE: PushNotificationQueryResponse,
-    Type.PUSH_NOTIFICATION_REQUEST: PushNotificationRequest,
-    Type.PUSH_NOTIFICATION_RESPONSE: PushNotificationResponse,
-}
 PARTIES = {public: key for scenario in vectors.SCENARIOS for public, key in vectors.private_keys(scenario).items()}
-LAYERED = vectors.messages(inside="application")
+LAYERED = vectors.messages()
 
 
 def having(*names):
@@ -125,55 +103,3 @@ def test_registration(message):
     assert as_recorded(opened) == without_names(layer["fields"])
     assert opened.SerializeToString().hex() == layer["plaintext"]
     assert sealing.seal(unhex(layer["shared_key"]), unhex(layer["plaintext"]), unhex(layer["nonce"])) == inner
-
-
-@pytest.mark.parametrize("message", having("fields"))
-def test_inner_message(message):
-    layer = message["application"]
-    inner, recorded = unhex(layer["inner"]), without_names(layer["fields"])
-    if layer["type"] == Type.CONTACT_CODE_ADVERTISEMENT:
-        parsed = ContactCodeAdvertisement.FromString(inner)
-        assert as_recorded(parsed)["push_notification_info"] == recorded["push_notification_info"]
-    else:
-        parsed = INNER[layer["type"]].FromString(inner)
-        assert as_recorded(parsed) == recorded
-    assert parsed.SerializeToString() == inner
-
-
-def sent_as(message_type):
-    return [case for case in having("inner") if case.values[0]["application"]["type"] == message_type]
-
-
-@pytest.mark.parametrize("message", sent_as(Type.PUSH_NOTIFICATION_QUERY))
-def test_parse_query(message):
-    layer = message["application"]
-    keys = layer["fields"]["public_keys"] if "fields" in layer else []
-    wanted = tuple(unhex(key) for key in dict.fromkeys(keys) if len(key) == 2 * query.KEY_HASH_BYTES)
-    if wanted:
-        assert query.parse_query(unhex(layer["inner"]), most_keys=len(keys)) == wanted
-        return
-    with pytest.raises(Refused) as refused:
-        query.parse_query(unhex(layer["inner"]), most_keys=1000)
-    assert refused.value.failure is (Failure.QUERY_WITHOUT_KEYS if "fields" in layer else Failure.INNER_MALFORMED)
-
-
-@pytest.mark.parametrize("message", sent_as(Type.PUSH_NOTIFICATION_REQUEST))
-def test_parse_request(message):
-    layer = message["application"]
-    fields = without_names(layer.get("fields", {}))
-    if fields.get("message_id"):
-        parsed = request.parse_request(unhex(layer["inner"]), most_items=100)
-        assert parsed.message_id.hex() == fields["message_id"]
-        assert [as_recorded_item(item) for item in parsed.items] == [
-            item for item in fields["requests"] if item["type"]
-        ]
-        return
-    with pytest.raises(Refused) as refused:
-        request.parse_request(unhex(layer["inner"]), most_items=100)
-    assert refused.value.failure is (Failure.MESSAGE_ID_MISSING if fields else Failure.INNER_MALFORMED)
-
-
-def as_recorded_item(item):
-    fields = dataclasses.asdict(item)
-    fields["public_key"] = fields.pop("key_hash")
-    return {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
