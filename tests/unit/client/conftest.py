@@ -22,3 +22,8 @@ def storage():
 @pytest.fixture
 def client(network, storage):
     return Client(PrivateKey.generate(), network, storage)
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"

@@ -13,6 +13,8 @@ from wakupush.client.drivers.tasks import Tasks
 from wakupush.client.drivers.transport import LightTransport
 from wakupush.waku.errors import NodeUnreachable, NotSubscribed
 
+pytestmark = pytest.mark.anyio
+
 
 class Node:
     """A node with the functions of `LightNode`, which takes everything."""
@@ -114,162 +116,133 @@ def listening(running, content_topic):
     return running.listening(content_topic, lambda _: None)
 
 
-def test_busy_client_renews_and_ends_unused_topics(light, monkeypatch):
+async def test_busy_client_renews_and_ends_unused_topics(light, monkeypatch):
     monkeypatch.setattr(service, "PING_SECONDS", 0.1)
-
-    async def run():
-        node = Node()
-        async with light(node) as running, listening(running, "own"):
-            for number in range(50):
-                async with listening(running, f"ephemeral {number}"):
-                    await asyncio.sleep(0.02)
-            assert sum("own" in topics for topics in node.requests) > 5
-            assert len(node.subscribed) < 20
-            assert "own" in node.subscribed
-
-    asyncio.run(run())
+    node = Node()
+    async with light(node) as running, listening(running, "own"):
+        for number in range(50):
+            async with listening(running, f"ephemeral {number}"):
+                await asyncio.sleep(0.02)
+        assert sum("own" in topics for topics in node.requests) > 5
+        assert len(node.subscribed) < 20
+        assert "own" in node.subscribed
 
 
-def test_messages_at_once_go_one_by_one(light, monkeypatch):
+async def test_messages_at_once_go_one_by_one(light, monkeypatch):
     monkeypatch.setattr(service, "PUSH_PAUSE", 0.11)
-
-    async def run():
-        node = Node()
-        async with light(node) as running:
-            await asyncio.gather(*map(running.publish, range(8)))
-        assert node.pushed == list(range(8))
-        assert node.refused == 0
-
-    asyncio.run(run())
+    node = Node()
+    async with light(node) as running:
+        await asyncio.gather(*map(running.publish, range(8)))
+    assert node.pushed == list(range(8))
+    assert node.refused == 0
 
 
-def test_a_topic_wanted_again_is_subscribed(light):
+async def test_a_topic_wanted_again_is_subscribed(light):
     async def listen(running, content_topic):
         async with listening(running, content_topic):
             await asyncio.sleep(60)
 
-    async def run():
-        node = Node(seconds=0.1)
-        async with light(node) as running:
-            tasks = []
+    node = Node(seconds=0.1)
+    async with light(node) as running:
+        tasks = []
 
-            def begin(content_topic):
-                tasks.append(asyncio.create_task(listen(running, content_topic)))
-                return tasks[-1]
+        def begin(content_topic):
+            tasks.append(asyncio.create_task(listen(running, content_topic)))
+            return tasks[-1]
 
-            begin("one")
-            await asyncio.sleep(0.03)  # it is under way
-            left = begin("other")
-            await asyncio.sleep(0.03)
-            left.cancel()
-            begin("two")
-            await asyncio.sleep(0.1)  # the second batch is under way, without what nobody wants
-            begin("other")
-            await asyncio.sleep(0)
-            await until(lambda: node.subscribed == {"one", "two", "other"})
-            for task in tasks:
-                task.cancel()
-
-    asyncio.run(run())
+        begin("one")
+        await asyncio.sleep(0.03)  # it is under way
+        left = begin("other")
+        await asyncio.sleep(0.03)
+        left.cancel()
+        begin("two")
+        await asyncio.sleep(0.1)  # the second batch is under way, without what nobody wants
+        begin("other")
+        await asyncio.sleep(0)
+        await until(lambda: node.subscribed == {"one", "two", "other"})
+        for task in tasks:
+            task.cancel()
 
 
 @pytest.mark.parametrize("unanswered", ["subscribe", "unsubscribe"])
-def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
-    async def run():
-        node, wanted = Node(), {"own", "other"}
-        async with used(node, wanted) as running:
-            await asyncio.gather(*map(running.subscription, wanted))
-            await until(lambda: node.requests[-1] == [])
-            node.hangs = True
-            if unanswered == "subscribe":
-                wanted.add("new")
-                with pytest.raises(NodeUnreachable):
-                    await running.subscription("new")
-                wanted.remove("new")
-            else:
-                wanted.remove("other")
-                await until(lambda: not running.is_well)
-            node.requests.clear()
-            await until(lambda: len(node.requests) > 5)
-            assert not running.is_well
-            with pytest.raises(NodeUnreachable):  # it may have been lost
-                await running.subscription("own")
-            node.hangs = False
-            await until(lambda: running.is_well)
-            assert "own" in node.subscribed
-
-    asyncio.run(run())
-
-
-def test_subscribe_goes_before_unsubscribe(used):
-    async def run():
-        node, wanted = Node(seconds=0.1), {"own", "old"}
-        async with used(node, wanted) as running:
-            await asyncio.gather(*map(running.subscription, wanted))
-            await until(lambda: node.requests[-1] == [])  # a ping, which takes a while
-            wanted.remove("old")
-            wanted.add("new")
-            await running.subscription("new")
-            await until(lambda: node.ended)
-        assert node.ended == {"old": {"own", "new"}}
-
-    asyncio.run(run())
-
-
-def test_subscribe_preempts_a_waiting_unsubscribe(used, monkeypatch):
-    async def run():
-        node, wanted = Node(), {"own", "old"}
-        async with used(node, wanted) as running:
-            await asyncio.gather(*map(running.subscription, wanted))
-            wanted.remove("old")
-            monkeypatch.setattr(running._filtering, "_pause", 0.3)
-            monkeypatch.setattr(service, "PING_SECONDS", 60.0)  # after this time
-            node.requests.clear()
-            await until(lambda: node.requests)
-            wanted.add("new")
-            await running.subscription("new")
-            await until(lambda: node.ended)
-        assert node.ended == {"old": {"own", "new"}}
-
-    asyncio.run(run())
-
-
-def test_an_unwanted_topic_does_not_make_a_node_well(used):
-    async def run():
-        node, wanted = Node(), {"own"}
+async def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
+    node, wanted = Node(), {"own", "other"}
+    async with used(node, wanted) as running:
+        await asyncio.gather(*map(running.subscription, wanted))
+        await until(lambda: node.requests[-1] == [])
         node.hangs = True
-        async with used(node, wanted) as running:
+        if unanswered == "subscribe":
+            wanted.add("new")
             with pytest.raises(NodeUnreachable):
-                await running.subscription("own")
-            wanted.clear()
-            await running.subscription("another")
-            assert not running.is_well
-
-    asyncio.run(run())
-
-
-def test_a_lost_subscription_is_made_again(used):
-    async def run():
-        node, wanted = Node(), {"own", "new"}
-        async with used(node, wanted) as running:
+                await running.subscription("new")
+            wanted.remove("new")
+        else:
+            wanted.remove("other")
+            await until(lambda: not running.is_well)
+        node.requests.clear()
+        await until(lambda: len(node.requests) > 5)
+        assert not running.is_well
+        with pytest.raises(NodeUnreachable):  # it may have been lost
             await running.subscription("own")
-            await until(lambda: node.requests[-1] == [])
-            node.forgets = True
-            await running.subscription("new")  # from here on pings succeed
-            await until(lambda: node.subscribed == wanted)
-
-    asyncio.run(run())
+        node.hangs = False
+        await until(lambda: running.is_well)
+        assert "own" in node.subscribed
 
 
-def test_quiet_client_renews_once_then_pings(used):
-    async def run():
-        node = Node()
-        async with used(node, {"own"}) as running:
+async def test_subscribe_goes_before_unsubscribe(used):
+    node, wanted = Node(seconds=0.1), {"own", "old"}
+    async with used(node, wanted) as running:
+        await asyncio.gather(*map(running.subscription, wanted))
+        await until(lambda: node.requests[-1] == [])  # a ping, which takes a while
+        wanted.remove("old")
+        wanted.add("new")
+        await running.subscription("new")
+        await until(lambda: node.ended)
+    assert node.ended == {"old": {"own", "new"}}
+
+
+async def test_subscribe_preempts_a_waiting_unsubscribe(used, monkeypatch):
+    node, wanted = Node(), {"own", "old"}
+    async with used(node, wanted) as running:
+        await asyncio.gather(*map(running.subscription, wanted))
+        wanted.remove("old")
+        monkeypatch.setattr(running._filtering, "_pause", 0.3)
+        monkeypatch.setattr(service, "PING_SECONDS", 60.0)  # after this time
+        node.requests.clear()
+        await until(lambda: node.requests)
+        wanted.add("new")
+        await running.subscription("new")
+        await until(lambda: node.ended)
+    assert node.ended == {"old": {"own", "new"}}
+
+
+async def test_an_unwanted_topic_does_not_make_a_node_well(used):
+    node, wanted = Node(), {"own"}
+    node.hangs = True
+    async with used(node, wanted) as running:
+        with pytest.raises(NodeUnreachable):
             await running.subscription("own")
-            await until(lambda: len(node.requests) > 5)
-        assert node.requests[:6] == [["own"], ["own"], [], [], [], []]
+        wanted.clear()
+        await running.subscription("another")
+        assert not running.is_well
 
-    asyncio.run(run())
+
+async def test_a_lost_subscription_is_made_again(used):
+    node, wanted = Node(), {"own", "new"}
+    async with used(node, wanted) as running:
+        await running.subscription("own")
+        await until(lambda: node.requests[-1] == [])
+        node.forgets = True
+        await running.subscription("new")  # from here on pings succeed
+        await until(lambda: node.subscribed == wanted)
+
+
+async def test_quiet_client_renews_once_then_pings(used):
+    node = Node()
+    async with used(node, {"own"}) as running:
+        await running.subscription("own")
+        await until(lambda: len(node.requests) > 5)
+    assert node.requests[:6] == [["own"], ["own"], [], [], [], []]
 
 
 async def tended(used, count):
@@ -281,13 +254,13 @@ async def tended(used, count):
     return wanted, [topics for topics in node.requests if topics]
 
 
-def test_topics_are_renewed_a_hundred_at_once(used):
-    wanted, subscriptions = asyncio.run(tended(used, 250))
+async def test_topics_are_renewed_a_hundred_at_once(used):
+    wanted, subscriptions = await tended(used, 250)
     assert [len(topics) for topics in subscriptions[-3:]] == [100, 100, 50]
     assert sorted(chain(*subscriptions[-3:])) == sorted(wanted)
     assert min(Counter(chain(*subscriptions)).values()) > 1
 
 
-def test_client_with_many_topics_pings(used):
-    wanted, subscriptions = asyncio.run(tended(used, 900))
+async def test_client_with_many_topics_pings(used):
+    wanted, subscriptions = await tended(used, 900)
     assert subscriptions[-1] == wanted[800:]

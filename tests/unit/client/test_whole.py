@@ -40,6 +40,7 @@ from wakupush.protocol.topics import (
 )
 from wakupush.waku.errors import NodeRefused
 
+pytestmark = pytest.mark.anyio
 PHONE = Device(token_type=TokenType.FIREBASE, device_token="phone")
 TABLET = str(uuid.uuid4())
 
@@ -74,67 +75,54 @@ def test_an_anonymous_account_stays_so(network, storage):
         assert Client(key, network, storage, config).push_key == first.push_key != key.public_key
 
 
-def test_unfollowing_holds_for_older_keys(network, client):
-    async def run():
-        await client.follow(FRIEND)
-        client.learn_push_key(FRIEND, STRANGER)
-        await client.follow(FRIEND)
-        assert topics(network) == 2
-        await client.unfollow(FRIEND)
-        assert topics(network) == 0
-
-    asyncio.run(run())
+async def test_unfollowing_holds_for_older_keys(network, client):
+    await client.follow(FRIEND)
+    client.learn_push_key(FRIEND, STRANGER)
+    await client.follow(FRIEND)
+    assert topics(network) == 2
+    await client.unfollow(FRIEND)
+    assert topics(network) == 0
 
 
-def test_an_error_of_the_app_does_not_end_the_client(network, storage):
+async def test_an_error_of_the_app_does_not_end_the_client(network, storage):
     events = []
 
     def on_event(event):
         events.append(event)
         raise RuntimeError
 
-    async def run():
-        network.is_down = True
-        async with Client(PrivateKey.generate(), network, storage, on_event=on_event) as client:
-            client.enable_receiving(PHONE, [SERVER])
-            await eventually(lambda: events)
-            assert isinstance(events[0], Unsent)
-            network.is_down = False
-            client.try_again()
-            await eventually(lambda: network.published)
-            client.disable_receiving()
-            await eventually(lambda: len(network.published) == 2)
-
-    asyncio.run(run())
+    network.is_down = True
+    async with Client(PrivateKey.generate(), network, storage, on_event=on_event) as client:
+        client.enable_receiving(PHONE, [SERVER])
+        await eventually(lambda: events)
+        assert isinstance(events[0], Unsent)
+        network.is_down = False
+        client.try_again()
+        await eventually(lambda: network.published)
+        client.disable_receiving()
+        await eventually(lambda: len(network.published) == 2)
 
 
-def test_activity_needs_a_valid_installation_id(network, client):
-    async def run():
-        user = PrivateKey.generate()
-        await client.follow(user.public_key)
-        for installation in ("[/]no uuid", TABLET):
-            info = Info(key_hash=b"", installation_id=installation, version=1, access_token="", grant=b"")
-            key = symmetric_key(contact_code_topic(user.public_key))
-            network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1_000_000_000)])
-        assert client.acquaintance(user.public_key).activity == {TABLET: 1.0}
-
-    asyncio.run(run())
+async def test_activity_needs_a_valid_installation_id(network, client):
+    user = PrivateKey.generate()
+    await client.follow(user.public_key)
+    for installation in ("[/]no uuid", TABLET):
+        info = Info(key_hash=b"", installation_id=installation, version=1, access_token="", grant=b"")
+        key = symmetric_key(contact_code_topic(user.public_key))
+        network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1_000_000_000)])
+    assert client.acquaintance(user.public_key).activity == {TABLET: 1.0}
 
 
 @pytest.mark.parametrize("anonymous", [False, True])
-def test_contact_code_hides_the_chat_key(network, storage, anonymous):
+async def test_contact_code_hides_the_chat_key(network, storage, anonymous):
     code = ProtocolMessage(public_message=b"bundles with the chat key").SerializeToString()
-
-    async def run():
-        config = Config(anonymous=anonymous, contact_code=code)
-        async with Client(PrivateKey.generate(), network, storage, config) as client:
-            client.advertise()
-            assert await client.wait_until_advertised(30)
-        [message] = network.published
-        topic_key = symmetric_key(contact_code_topic(client.push_key))
-        assert (code in open_symmetric(message.payload, topic_key).data) != anonymous
-
-    asyncio.run(run())
+    config = Config(anonymous=anonymous, contact_code=code)
+    async with Client(PrivateKey.generate(), network, storage, config) as client:
+        client.advertise()
+        assert await client.wait_until_advertised(30)
+    [message] = network.published
+    topic_key = symmetric_key(contact_code_topic(client.push_key))
+    assert (code in open_symmetric(message.payload, topic_key).data) != anonymous
 
 
 class Silent:
@@ -144,7 +132,7 @@ class Silent:
         await asyncio.sleep(60)
 
 
-def test_a_silent_store_does_not_hold_up_discovery(network, storage):
+async def test_a_silent_store_does_not_hold_up_discovery(network, storage):
     user = PrivateKey.generate()
     token = str(uuid.uuid4())
     info = Info(
@@ -155,60 +143,48 @@ def test_a_silent_store_does_not_hold_up_discovery(network, storage):
         grant=grant(user, SERVER, token),
         server_key=SERVER.compressed,
     )
-
-    async def run():
-        async with Client(PrivateKey.generate(), network, storage, history=Silent()) as client:
-            assert (await client.discover(FRIEND, 0.2)).ways == ()
-            discovery = asyncio.create_task(client.discover(user.public_key, 30))
-            await eventually(lambda: topics(network) == 2)
-            key = symmetric_key(contact_code_topic(user.public_key))
-            network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1)])
-            assert len((await discovery).ways) == 1
-            network.is_stuck = True
-            assert (await client.discover(STRANGER, 0.2)).ways == ()
-
     begun = time.monotonic()
-    asyncio.run(run())
+    async with Client(PrivateKey.generate(), network, storage, history=Silent()) as client:
+        assert (await client.discover(FRIEND, 0.2)).ways == ()
+        discovery = asyncio.create_task(client.discover(user.public_key, 30))
+        await eventually(lambda: topics(network) == 2)
+        key = symmetric_key(contact_code_topic(user.public_key))
+        network.listeners.deliver([advertisement(user, [info], topic_key=key, timestamp=1)])
+        assert len((await discovery).ways) == 1
+        network.is_stuck = True
+        assert (await client.discover(STRANGER, 0.2)).ways == ()
     assert time.monotonic() - begun < 20
 
 
-def test_a_refused_advertisement_is_not_sent_for_ever(network, storage, monkeypatch):
+async def test_a_refused_advertisement_is_not_sent_for_ever(network, storage, monkeypatch):
     monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.0)
     events = []
 
     async def publish(_message):
         raise NodeRefused(400, "too large")
 
-    async def run():
-        async with Client(PrivateKey.generate(), network, storage, on_event=events.append) as client:
-            client.advertise()
-            await eventually(lambda: events)
-            await asyncio.sleep(3 * SETTLE_SECONDS)
-
     monkeypatch.setattr(network, "publish", publish)
-    asyncio.run(run())
+    async with Client(PrivateKey.generate(), network, storage, on_event=events.append) as client:
+        client.advertise()
+        await eventually(lambda: events)
+        await asyncio.sleep(3 * SETTLE_SECONDS)
     assert events == [Unsent("400: too large")]
 
 
-def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch):
+async def test_a_client_looks_at_the_clock_now_and_then(network, storage, monkeypatch):
     monkeypatch.setattr(enrolling, "MOST_SECONDS", 0.05)
     clock = [1e9]
-
-    async def run():
-        async with Client(PrivateKey.generate(), network, storage, now=lambda: clock[0]) as client:
-            client.enable_receiving(PHONE, [SERVER])
-            await eventually(lambda: network.published)
-            clock[0] -= 1e6
-            await eventually(lambda: len(network.published) == 2)
-
-    asyncio.run(run())
+    async with Client(PrivateKey.generate(), network, storage, now=lambda: clock[0]) as client:
+        client.enable_receiving(PHONE, [SERVER])
+        await eventually(lambda: network.published)
+        clock[0] -= 1e6
+        await eventually(lambda: len(network.published) == 2)
 
 
-def test_one_client_of_an_account_runs_at_a_time(network, tmp_path):
+async def test_one_client_of_an_account_runs_at_a_time(network, tmp_path):
     key = PrivateKey.generate()
     new = replace(PHONE, device_token="new")
-
-    async def run(one, other):
+    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
         first, second, somebody = (
             Client(key, network, storage)
             for storage in (one.account("a"), other.account("a"), other.account("somebody/else"))
@@ -221,45 +197,34 @@ def test_one_client_of_an_account_runs_at_a_time(network, tmp_path):
             first.enable_receiving(new, [SERVER])
         async with second:
             assert second.registration.device == new
-
-    with SqliteFile(tmp_path / "state") as one, SqliteFile(tmp_path / "state") as other:
-        asyncio.run(run(one, other))
     assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
-def test_an_account_is_first_used_by_one_process(network, tmp_path, monkeypatch):
+async def test_an_account_is_first_used_by_one_process(network, storage, monkeypatch):
     """Two wrote settings, and one went on with an installation id that nobody stored."""
     key = PrivateKey.generate()
-
-    async def run(storage):
-        with monkeypatch.context() as in_the_same_moment:
-            in_the_same_moment.setattr(storage, "get", lambda *_: None)
-            early, late = Client(key, network, storage), Client(key, network, storage)
-        with pytest.raises(InUseError, match="make this one anew"):
-            async with early:
-                pytest.fail("it runs")
-        async with late:
-            assert Client(key, network, storage).account.installation_id == late.account.installation_id
-
-    with SqliteFile(tmp_path / "state") as file:
-        asyncio.run(run(file.account("a")))
+    with monkeypatch.context() as in_the_same_moment:
+        in_the_same_moment.setattr(storage, "get", lambda *_: None)
+        early, late = Client(key, network, storage), Client(key, network, storage)
+    with pytest.raises(InUseError, match="make this one anew"):
+        async with early:
+            pytest.fail("it runs")
+    async with late:
+        assert Client(key, network, storage).account.installation_id == late.account.installation_id
 
 
-def test_nothing_is_advertised_while_a_server_is_asked(network, client):
-    async def run():
-        async with client:
-            client.enable_receiving(PHONE, [SERVER])
-            client.advertise()
-            await eventually(lambda: requests(network))
-            assert not await client.wait_until_advertised(3 * SETTLE_SECONDS)
-            assert len(network.published) == 1
-            client.disable_receiving()
-            await eventually(lambda: len(network.published) == 2)
-            client.advertise()
-            assert await client.wait_until_advertised(30)
-            assert len(network.published) == 3
-
-    asyncio.run(run())
+async def test_nothing_is_advertised_while_a_server_is_asked(network, client):
+    async with client:
+        client.enable_receiving(PHONE, [SERVER])
+        client.advertise()
+        await eventually(lambda: requests(network))
+        assert not await client.wait_until_advertised(3 * SETTLE_SECONDS)
+        assert len(network.published) == 1
+        client.disable_receiving()
+        await eventually(lambda: len(network.published) == 2)
+        client.advertise()
+        assert await client.wait_until_advertised(30)
+        assert len(network.published) == 3
 
 
 class Full:
@@ -276,25 +241,21 @@ class Full:
         self._storage.put(kind, name, value)
 
 
-def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypatch):
+async def test_a_storage_that_fails_in_passing_ends_nothing(network, storage, monkeypatch):
     monkeypatch.setattr(enrolling, "RETRY_SECONDS", 0.01)
     events, full = [], Full(storage)
-
-    async def run():
-        async with Client(PrivateKey.generate(), network, full, on_event=events.append) as client:
-            client.enable_receiving(PHONE, [SERVER])
-            full.is_full = True
-            await eventually(lambda: events)
-            assert not network.published  # nothing leaves before it is kept
-            full.is_full = False
-            client.try_again()
-            await eventually(lambda: network.published)
-
-    asyncio.run(run())
+    async with Client(PrivateKey.generate(), network, full, on_event=events.append) as client:
+        client.enable_receiving(PHONE, [SERVER])
+        full.is_full = True
+        await eventually(lambda: events)
+        assert not network.published  # nothing leaves before it is kept
+        full.is_full = False
+        client.try_again()
+        await eventually(lambda: network.published)
     assert events[0] == Unsent("OperationalError")
 
 
-def test_a_check_that_fails_in_passing_is_not_the_last(network, storage, monkeypatch):
+async def test_a_check_that_fails_in_passing_is_not_the_last(network, storage, monkeypatch):
     checks, events = [], []
 
     async def check(_):
@@ -305,16 +266,12 @@ def test_a_check_that_fails_in_passing_is_not_the_last(network, storage, monkeyp
     monkeypatch.setattr(Asker, "check", check)
     monkeypatch.setattr(Enroller, "wait_until_check", lambda _: asyncio.sleep(0.01))
     monkeypatch.setattr(client_module, "MOST_SECONDS", 0.01)
-
-    async def run():
-        async with Client(PrivateKey.generate(), network, storage, on_event=events.append):
-            await eventually(lambda: len(checks) > 1)
-
-    asyncio.run(run())
+    async with Client(PrivateKey.generate(), network, storage, on_event=events.append):
+        await eventually(lambda: len(checks) > 1)
     assert events == [Unsent("OperationalError")]
 
 
-def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage):
+async def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage):
     server, full = PrivateKey.generate(), Full(storage)
     mailbox = Mailbox(server)
     names = ("phone", "tablet")
@@ -337,49 +294,39 @@ def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, storage)
         kind = Type.PUSH_NOTIFICATION_RESPONSE
         network.listeners.deliver(to_key(server, content.signer, kind, response, timestamp=time.time_ns()))
 
-    async def run():
-        async with asyncio.timeout(60), network.listening(mailbox.content_topic, refuse):
-            client = Client(PrivateKey.generate(), network, full)
-            client.enable_sending()
-            kind = NotificationType.MESSAGE
-            recipients = [Recipient(user=FRIEND), Recipient(user=STRANGER)]
-            return await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind)
-
-    devices = asyncio.run(run())
+    async with asyncio.timeout(60), network.listening(mailbox.content_topic, refuse):
+        client = Client(PrivateKey.generate(), network, full)
+        client.enable_sending()
+        kind = NotificationType.MESSAGE
+        recipients = [Recipient(user=FRIEND), Recipient(user=STRANGER)]
+        devices = await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind)
     assert [device.result for device in devices] == [Result.WRONG_TOKEN] * 2
 
 
-def test_unfollowed_while_it_begins_to_follow(network, client):
+async def test_unfollowed_while_it_begins_to_follow(network, client):
     listening = network.listening
+    begun, unfollowed = asyncio.Event(), asyncio.Event()
 
-    async def run():
-        begun, unfollowed = asyncio.Event(), asyncio.Event()
+    @asynccontextmanager
+    async def listening_late(content_topic, receive):
+        begun.set()
+        await unfollowed.wait()
+        async with listening(content_topic, receive):
+            yield
 
-        @asynccontextmanager
-        async def listening_late(content_topic, receive):
-            begun.set()
-            await unfollowed.wait()
-            async with listening(content_topic, receive):
-                yield
-
-        network.listening = listening_late
-        following = asyncio.create_task(client.follow(FRIEND))
-        await begun.wait()
-        await client.unfollow(FRIEND)
-        unfollowed.set()
-        await following
-        assert topics(network) == 0
-
-    asyncio.run(run())
+    network.listening = listening_late
+    following = asyncio.create_task(client.follow(FRIEND))
+    await begun.wait()
+    await client.unfollow(FRIEND)
+    unfollowed.set()
+    await following
+    assert topics(network) == 0
 
 
-def test_changes_are_advertised_before_reported(network, client):
-    async def run():
-        async with client:
-            assert await client.wait_until_advertised(0)  # nothing changed
-            client.advertise()
-            assert not await client.wait_until_advertised(0)
-            assert await client.wait_until_advertised(30)
-        assert len(network.published) == 1
-
-    asyncio.run(run())
+async def test_changes_are_advertised_before_reported(network, client):
+    async with client:
+        assert await client.wait_until_advertised(0)  # nothing changed
+        client.advertise()
+        assert not await client.wait_until_advertised(0)
+        assert await client.wait_until_advertised(30)
+    assert len(network.published) == 1
