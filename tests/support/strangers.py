@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from wakupush.protocol import (
-    registration,
-)
+import pytest
+
+from wakupush.protocol import registration
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.keys import PrivateKey
 
@@ -20,3 +20,10 @@ def attempt(call, *args, allowed=Refused):
         return call(*args)
     except allowed:
         return None
+
+
+def failure_of(call, *args, **kwargs):
+    """Return the failure with which a call refuses what it is given."""
+    with pytest.raises(Refused) as refused:
+        call(*args, **kwargs)
+    return refused.value.failure

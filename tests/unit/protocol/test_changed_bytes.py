@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, open_registration
+from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, failure_of, open_registration
 from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistration,
@@ -13,7 +13,6 @@ from wakupush.protocol import (
     payload,
     registration,
 )
-from wakupush.protocol.errors import Refused
 
 
 def changed(good):
@@ -36,17 +35,13 @@ SEALED = {
 def test_changed_payload_is_not_for_us(sealed, open_, key):
     assert open_(sealed, key).data == b"data"
     for other in [*changed(sealed), *resized(sealed)]:
-        with pytest.raises(Refused) as refused:
-            open_(other, key)
-        assert refused.value.failure is Failure.NOT_FOR_US
+        assert failure_of(open_, other, key) is Failure.NOT_FOR_US
 
 
 def test_changed_registration_is_undecryptable():
     sealed = registration.seal_registration(PushNotificationRegistration(version=1), CLIENT, SERVER.public_key)
     for other in [*changed(sealed), *resized(sealed)]:
-        with pytest.raises(Refused) as refused:
-            open_registration(other, SERVER, CLIENT.public_key)
-        assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
+        assert failure_of(open_registration, other, SERVER, CLIENT.public_key) is Failure.REGISTRATION_UNDECRYPTABLE
 
 
 def test_changed_grant_is_none():

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.strangers import failure_of
 from wakupush.model.failures import Failure
 from wakupush.pb.push_notification_pb2 import PushNotificationRegistration
 from wakupush.pb.segment_pb2 import SegmentMessage
 from wakupush.protocol import application, ecies, envelopes, grants, payload, registration, segments
-from wakupush.protocol.errors import Refused
 from wakupush.protocol.hashing import keccak256
 from wakupush.protocol.keys import PrivateKey, PublicKey, recover
 from wakupush.protocol.sealing import UnsealableError, seal, unseal
@@ -114,9 +114,7 @@ def test_unsigned_message_has_the_transports_signer():
     metadata = b"\x12\x05inner\x18\x14"
     read = application.read(payload.Payload(metadata, CLIENT.public_key))
     assert read == application.Opened(20, b"inner", CLIENT.public_key, keccak256(metadata))
-    with pytest.raises(Refused) as refused:
-        application.read(payload.Payload(metadata, None))
-    assert refused.value.failure is Failure.SIGNATURE_MISSING
+    assert failure_of(application.read, payload.Payload(metadata, None)) is Failure.SIGNATURE_MISSING
 
 
 messages = st.builds(
@@ -133,9 +131,7 @@ messages = st.builds(
 def test_registration(message):
     sealed = registration.seal_registration(message, CLIENT, SERVER.public_key)
     assert open_registration(sealed, SERVER, CLIENT.public_key) == message
-    with pytest.raises(Refused) as refused:
-        open_registration(sealed, SERVER, STRANGER.public_key)
-    assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
+    assert failure_of(open_registration, sealed, SERVER, STRANGER.public_key) is Failure.REGISTRATION_UNDECRYPTABLE
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.booleans())
@@ -173,18 +169,14 @@ def test_segments_in_any_order(given_split):
 @given(split())
 def test_a_missing_segment(given_split):
     _, parts = given_split
-    with pytest.raises(Refused) as refused:
-        segments.join(parts[1:])
-    assert refused.value.failure is Failure.SEGMENT_INCOMPLETE
+    assert failure_of(segments.join, parts[1:]) is Failure.SEGMENT_INCOMPLETE
 
 
 @given(split(least_parts=2))
 def test_a_changed_segment(given_split):
     _, (first, *others) = given_split
     changed = segments.Segment(first.entire_message_hash, first.index, first.count, first.payload + b"x")
-    with pytest.raises(Refused) as refused:
-        segments.join([changed, *others])
-    assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+    assert failure_of(segments.join, [changed, *others]) is Failure.PAYLOAD_MALFORMED
 
 
 def named(part, length, payload=None):
@@ -208,9 +200,7 @@ def test_joined_segments_are_cut_to_the_named_length(given_split, padding):
     assert segments.join(padded) == data
     without = [named(part, 0, padded[position].payload) for position, part in enumerate(parts)]
     if padding:
-        with pytest.raises(Refused) as refused:
-            segments.join(without)
-        assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+        assert failure_of(segments.join, without) is Failure.PAYLOAD_MALFORMED
     else:
         assert segments.join(without) == data
 
@@ -221,17 +211,13 @@ def test_a_wrong_length_is_malformed(given_split, off):
     wrong = max(1, len(data) + off)
     if wrong == len(data):
         return
-    with pytest.raises(Refused) as refused:
-        segments.join([named(part, wrong) for part in parts])
-    assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+    assert failure_of(segments.join, [named(part, wrong) for part in parts]) is Failure.PAYLOAD_MALFORMED
 
 
 @pytest.mark.parametrize("length", [2**32 + 1, 2**64 - 1])
 def test_an_absurd_length_is_malformed(length):
     part = segments.Segment(bytes(32), 0, 2, b"x")
-    with pytest.raises(Refused) as refused:
-        named(part, length)
-    assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+    assert failure_of(named, part, length) is Failure.PAYLOAD_MALFORMED
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(20, 400))
@@ -272,6 +258,4 @@ def test_what_is_a_segment(message, read):
 @pytest.mark.parametrize(("index", "count"), [(0, 0), (1, 1), (2**32 - 1, 1)])
 def test_segment_beyond_its_count(index, count):
     message = SegmentMessage(entire_message_hash=bytes(32), index=index, segments_count=count, payload=b"x")
-    with pytest.raises(Refused) as refused:
-        segments.parse(message.SerializeToString())
-    assert refused.value.failure is Failure.PAYLOAD_MALFORMED
+    assert failure_of(segments.parse, message.SerializeToString()) is Failure.PAYLOAD_MALFORMED
