@@ -1,14 +1,12 @@
 """Strangers may send anything: whatever they send is read, or refused in one of the ways that callers expect."""
 
 import dataclasses
-import json
 from functools import partial
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from support import profiles
 from support.deciding import preferences
 from support.strangers import CLIENT, SERVER, SHARED, TOKEN, attempt, open_registration
 from wakupush.model import waku_message
@@ -27,7 +25,6 @@ from wakupush.protocol import (
     ecies,
     grants,
     hashing,
-    notification,
     payload,
     query,
     registration,
@@ -275,12 +272,6 @@ def test_request(content):
         failures.append(decision if isinstance(decision, Failure) else None)
         assert len(request.delivery_key(asked.message_id, item)) == 32
     assert request.encode_response(asked, failures)
-
-
-@given(st.sampled_from(list(notification.PROFILES)), junk, junk, st.binary(max_size=5000))
-def test_data_for_gorush(profile, key_hash, chat_id, message):
-    data = profiles.data(profile, key_hash=key_hash, installation_id=TOKEN, chat_id=chat_id, message=message)
-    assert len(json.dumps(data)) <= notification.MOST_DATA_BYTES
 
 
 @given(anything | st.text("0123456789abcdefABCDEF-", min_size=32, max_size=45))
