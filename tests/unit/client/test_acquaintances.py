@@ -17,8 +17,7 @@ from wakupush.client.rules.acquaintances import (
 )
 from wakupush.client.rules.querying import MOST_USERS, TokenQuery, group
 from wakupush.pb.push_notification_pb2 import PushNotificationQueryResponse
-from wakupush.protocol import application, payload, query
-from wakupush.protocol.advertisement import encode_advertisement, parse_advertisement
+from wakupush.protocol.advertisement import parse_advertisement
 from wakupush.protocol.application import Opened, Type
 from wakupush.protocol.errors import Refused
 from wakupush.protocol.grants import grant
@@ -231,20 +230,6 @@ def test_only_the_answer_to_the_very_query_is_read():
     assert asked.take_answer(replace(good, inner=b"\xff")) is None
 
 
-def test_query_id_matches_the_servers():
-    key = PrivateKey.generate()
-    asked = TokenQuery([USER.public_key, EVE.public_key], key)
-    message = asked.message(bytes(32), 5)
-    opened = application.read(query_payload(message))
-    assert query.parse_query(opened.inner, most_keys=10) == (USER.public_key.key_hash, EVE.public_key.key_hash)
-    assert (opened.message_id, opened.signer, message.timestamp) == (asked.message_id, key.public_key, 5)
-    assert asked.topic == USER.public_key.key_hash.hex()
-
-
-def query_payload(message):
-    return payload.open_symmetric(message.payload, bytes(32))
-
-
 @given(st.binary(max_size=200))
 def test_strangers_advertisements_are_read_or_refused(data):
     try:
@@ -252,10 +237,3 @@ def test_strangers_advertisements_are_read_or_refused(data):
     except Refused:
         return
     assert learn(*infos).ways == ()
-
-
-def test_an_advertisement_reads_back():
-    assert parse_advertisement(encode_advertisement([info(), info(server=OTHER_SERVER)])) == (
-        info(),
-        info(server=OTHER_SERVER),
-    )

@@ -50,16 +50,6 @@ def test_nothing_happens_until_it_is_switched_on():
     assert client.infos() == []
 
 
-def test_registers_and_is_done():
-    server = Server()
-    client = registered_registrar(server)
-    assert status(client) is Status.REGISTERED
-    assert client.has_settled()
-    assert server.stored.device_token == "phone"
-    assert server.stored.access_token == client.state.access_token
-    assert client.due(6 * DAY - 1) == []
-
-
 def test_a_device_is_checked_at_once():
     with pytest.raises(ValueError, match="APN topic"):
         Device(token_type=TokenType.APN, device_token="x")

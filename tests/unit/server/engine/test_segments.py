@@ -83,14 +83,6 @@ def test_the_last_part_completes_in_any_order(order):
     assert received[2].content.request_id == request_id(INNER)
 
 
-@pytest.mark.parametrize("here", [[0], [1], [2], [0, 1], [0, 2], [1, 2]])
-def test_stored_parts_count_with_new_ones(here):
-    parts = split()
-    rest = [part for part in parts if part.segment.index not in here]
-    received = join(rest, stored_parts(*(parts[index] for index in here)))
-    assert contents(received) == [Part] * (len(rest) - 1) + [OpenedRegistration]
-
-
 @pytest.mark.parametrize(
     ("length", "expected"),
     [(len(WHOLE), OpenedRegistration), (0, Failure.PAYLOAD_MALFORMED), (len(WHOLE) + 10, Failure.PAYLOAD_MALFORMED)],
@@ -101,10 +93,6 @@ def test_last_part_names_the_length_of_the_whole(length, expected):
     padded = third.segment.payload + bytes(9)
     last = Part(Segment(first.segment.entire_message_hash, 2, 3, padded, length), ALICE.public_key, IDENTITY.public_key)
     assert contents(join([last], stored_parts(first, second))) == [expected]
-
-
-def test_a_message_of_one_part_is_whole():
-    assert contents(join(split(count=1))) == [OpenedRegistration]
 
 
 def test_a_part_that_arrives_twice_completes_nothing():
@@ -239,23 +227,6 @@ def test_a_query_topic_takes_only_queries():
 
 
 # Messages that are loaded.
-
-
-@pytest.mark.parametrize(
-    ("arriving", "here", "is_complete"),
-    [
-        ([0, 1, 2], [], True),
-        ([0, 1], [], False),
-        ([0, 1], [2], True),
-        ([0, 0], [1], False),
-        ([1], [1, 2], False),
-        ([2], [0, 1], True),
-    ],
-)
-def test_complete_messages_are_loaded(arriving, here, is_complete):
-    parts = split()
-    complete = _complete([parts[index] for index in arriving], {parts[0].name: frozenset(here)})
-    assert list(complete) == ([parts[0].name] if is_complete else [])
 
 
 def test_messages_are_loaded_as_they_become_complete():

@@ -192,20 +192,6 @@ def test_a_request_without_items_is_answered():
     assert (request_answers(outcome), outcome.effect.admissions) == ([], ())
 
 
-def test_equal_items_are_pushed_once_reported_twice():
-    [outcome] = decide_requests(push_request(item(), WRONG_ITEM, item()))
-    assert request_answers(outcome) == [SUCCESS, Answer.WRONG_TOKEN, SUCCESS]
-    [key] = admitted_keys(outcome)
-    assert outcome.effect.delivery_keys == (key, None, key)
-    assert key == delivery_keys(item())[0]
-
-
-def test_items_that_show_something_else_are_all_pushed():
-    items = [item(), item(message=b"other"), item(chat_id=b"other"), item(type=JOINING), item(device=TABLET)]
-    [outcome] = decide_requests(push_request(*items))
-    assert admitted_keys(outcome) == delivery_keys(*items)
-
-
 def test_too_many_items_are_all_refused():
     [outcome] = decide_requests(push_request(item(), WRONG_ITEM, too_many=True))
     assert kinds(outcome) == [*OPENED, EventKind.REFUSED, EventKind.ANSWERED]

@@ -230,36 +230,3 @@ def test_each_outcome_ends_its_parts():
     outcomes = decide(batch, NOTHING_STORED, Verdicts(), context(REGISTRATION))
     assert [outcome.last_part for outcome in outcomes] == [part] * 4
     assert [outcome.entry for outcome in outcomes] == [message.entry for message in batch]
-
-
-@pytest.mark.parametrize(
-    ("stored", "versions", "answers"),
-    [
-        (NOTHING_STORED, [2, 1, 3], [SUCCESS, MISMATCH, SUCCESS]),
-        (NOTHING_STORED, [1, 2, 3], [SUCCESS] * 3),
-        (AFTER_V2, [3, registration_message(3, nonce="again"), 2], [SUCCESS, MISMATCH, MISMATCH]),
-        (AFTER_V2, [2, 3, 2], [SUCCESS, SUCCESS, MISMATCH]),
-        (NOTHING_STORED, [1, 1, 1], [SUCCESS] * 3),
-        (AFTER_V2, [unregistration_message(3), 4], [SUCCESS] * 2),
-        (AFTER_V2, [unregistration_message(3), 3], [SUCCESS, MISMATCH]),
-        (AFTER_V2, [unregistration_message(3), unregistration_message(3), 2], [SUCCESS, SUCCESS, MISMATCH]),
-        (NOTHING_STORED, [0, 1], [MALFORMED, SUCCESS]),
-        (NOTHING_STORED, [registration_message(5, grant=bytes(65)), 3], [MALFORMED, SUCCESS]),
-        (AFTER_V2, [registration_message(5, grant=b""), 3], [MALFORMED, SUCCESS]),
-        (AFTER_V2, [registration_message(1, user=BOB), registration_message(1, device=TABLET)], [SUCCESS] * 2),
-    ],
-)
-def test_each_registration_sees_those_before_it(stored, versions, answers):
-    """A number stands for a registration of Alice's phone in this version."""
-    contents = [registration_message(each) if isinstance(each, int) else each for each in versions]
-    assert registration_answers(decide_registrations(*contents, stored=stored)) == answers
-
-
-def test_changes_come_in_order():
-    outcomes = decide_registrations(
-        *(unregistration_message(3), registration_message(4), unregistration_message(5), registration_message(6)),
-        stored=AFTER_V2,
-    )
-    assert [outcome.effect.change.registration.version for outcome in outcomes] == [3, 4, 5, 6]
-    assert [outcome.effect.watched_user is None for outcome in outcomes] == [True, False, True, False]
-    assert [outcome.events[0].kind for outcome in outcomes] == [EventKind.UNREGISTERED, EventKind.REGISTERED] * 2
