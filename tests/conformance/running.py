@@ -244,7 +244,7 @@ class Running:
 
 
 @contextmanager
-def running(scenario: Scenario, forkserver: Forkserver, of: type[Running] = Running) -> Iterator[Running]:
+def running(scenario: Scenario, forkserver: Forkserver) -> Iterator[Running]:
     """Start a server with the key of a scenario, in a directory that Postgres' user can reach."""
     directory = Path(tempfile.mkdtemp(prefix="wakupush-conformance-"))
     directory.chmod(0o755)
@@ -260,7 +260,7 @@ def running(scenario: Scenario, forkserver: Forkserver, of: type[Running] = Runn
         )
         with ExitStack() as exit_stack:
             exit_stack.enter_context(stack)
-            yield of(scenario, stack, exit_stack)
+            yield Running(scenario, stack, exit_stack)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
