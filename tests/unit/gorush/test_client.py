@@ -57,12 +57,6 @@ def test_a_path_before_the_api(server):
     assert server.requests[0][1] == "/gorush/api/push"
 
 
-def test_outcomes_keep_the_order(server, gorush):
-    entry = {"notif_id": "b", "platform": "android", "error": "Requested entity was not found."}
-    server.answers = [(200, json.dumps({"counts": 3, "logs": [entry]}).encode())]
-    assert gorush.post([make("a"), make("b"), make("c")]).outcomes == [None, Failure.TOKEN_UNREGISTERED, None]
-
-
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

@@ -18,18 +18,6 @@ def notification(**changes):
     return Notification(**values | changes)
 
 
-def test_ios():
-    assert notification(topic="im.app", collapse_id="c").to_json() == {
-        "notif_id": "n1",
-        "tokens": [TOKEN],
-        "platform": 1,
-        "message": "You have a new message",
-        "topic": "im.app",
-        "data": {"chat_id": "0x01", "installation_ids": ["a", "b"]},
-        "collapse_id": "c",
-    }
-
-
 def test_notification_matches_the_specification():
     for each in (notification(collapse_id="c"), notification(platform=Platform.ANDROID)):
         assert each.to_json().keys() - ADDED_KEYS == {"tokens", "platform", "message", "data"}
@@ -38,11 +26,6 @@ def test_notification_matches_the_specification():
 def test_the_token_is_never_shown():
     assert TOKEN not in repr(notification())
     assert "0x01" not in repr(notification())
-
-
-def test_further_fields_stand_beside_the_others():
-    fields = {"content_available": True, "sound": "default"}
-    assert notification(fields=fields).to_json() == notification().to_json() | fields
 
 
 @pytest.mark.parametrize("changes", [{"topic": "im.app"}, {"collapse_id": "c"}])

@@ -18,6 +18,7 @@ from wakupush.model.waku_message import WakuMessage
 from wakupush.waku import client as client_module
 from wakupush.waku.async_relay import AsyncRelay
 from wakupush.waku.async_rest import AsyncRest
+from wakupush.waku.codec import encode_message
 from wakupush.waku.errors import AnswerTooLarge, NodeError, NodeRefused, NodeUnreachable, NodeUnreadable, NotSubscribed
 from wakupush.waku.node import NodeHealth, RelayRead, WakuNode
 
@@ -113,13 +114,7 @@ def test_publishing(server, node):
     node.publish(SHARD, MESSAGE)
     [(method, path, content_type, body)] = server.requests
     assert (method, path, content_type) == ("POST", READ_PATH, "application/json")
-    assert json.loads(body) == {
-        "payload": "aGk=",
-        "contentTopic": MESSAGE.content_topic,
-        "version": 1,
-        "timestamp": 7,
-        "ephemeral": False,
-    }
+    assert json.loads(body) == encode_message(MESSAGE)
 
 
 @pytest.mark.parametrize("answer", [(200, b""), (200, b"OK"), (200, b"true"), (204, b"")])

@@ -1,6 +1,5 @@
 """The time of an answer to a push request follows from times alone, never from what became of the request."""
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -49,13 +48,6 @@ def test_the_age_is_the_first_step_that_covers_posts(percentile, within):
     else:
         assert age >= min(percentile, within)
         assert not any(percentile <= step < age for step in AGES)
-
-
-@pytest.mark.parametrize(
-    ("percentile", "age"), [(0.06, 0.25), (0.25, 0.25), (0.3, 0.5), (0.8, 1.0), (1.2, 1.5), (9, 1.5)]
-)
-def test_ages(percentile, age):
-    assert answer_age(percentile, 1.5) == age
 
 
 def devices(first, count):

@@ -10,13 +10,11 @@ from support.deciding import (
     NOW,
     PHONE,
     TABLET,
-    TOKEN,
     WORKER,
     context,
     decide_registrations,
     entry,
     failures,
-    granted,
     installation,
     kinds,
     messages,
@@ -97,22 +95,7 @@ def test_a_higher_version_revives_a_dead_token():
 
 def test_changes_hold_what_is_stored():
     content = registration_message(3, muted_chat_list=[b"chat"], token_type=TokenType.FIREBASE)
-    registration = Registration(
-        installation_id=PHONE,
-        version=3,
-        token_type=TokenType.FIREBASE,
-        device_token="token-3",
-        access_token=TOKEN,
-        grant=granted(ALICE, TOKEN),
-        enabled=True,
-        apn_topic=content.message.apn_topic,
-        allow_from_contacts_only=False,
-        block_mentions=False,
-        allowed_key_list=(),
-        blocked_chat_list=(),
-        muted_chat_list=(b"chat",),
-        allowed_mentions_chat_list=(),
-    )
+    registration = rules.of(content.message)
     end = unregistration_message(4)
     first, second = decide_registrations(content, end)
     assert first.effect == RegistrationEffect(
