@@ -146,6 +146,7 @@ def test_query(message):
     assert ours.message_id == unhex(message["application"]["message_id"])
     topic_key = topics.symmetric_key(ours.topic)
     sealed = ours.message(topic_key, 1)
+    assert sealed.timestamp == 1
     data = payload.open_symmetric(sealed.payload, topic_key)
     assert data.data == unhex(message["application"]["metadata"])
     assert sealed.content_topic == message["waku_message"]["content_topic"]
