@@ -130,17 +130,6 @@ def test_every_field_reaches_the_phone():
     }
 
 
-def test_apple_gets_background_pushes_with_priority_5():
-    headers, payload = platforms.apple(posted({"data_only": ["ios"], "priority": "high"}, IOS))
-    assert (headers["apns-push-type"], headers["apns-priority"]) == ("background", "5")
-    assert payload == {"aps": {"content-available": 1}, "message": "0x01"}
-
-
-def test_a_data_message_of_google_shows_nothing():
-    message = platforms.google(posted({"data_only": ["android"], "sound": "s", "channel": "c"}, ANDROID))
-    assert message == {"data": {"message": "0x01"}, "android": {"priority": "high"}}
-
-
 def test_a_type_has_its_own_content():
     table = {"sound": "s", "mention": {"text": "You were mentioned", "sound": ""}}
     assert fields(table, IOS, MENTION) == {"message": "You were mentioned", "priority": "high"}
