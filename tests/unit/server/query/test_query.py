@@ -40,7 +40,7 @@ from wakupush.server.query.decide import decide
 from wakupush.server.query.lookup import QueriedUsers
 
 OPENED = [EventKind.RECEIVED, EventKind.OPENED]
-ALICE_HASH, BOB_HASH, CAROL_HASH = (user.public_key.key_hash for user in (ALICE, BOB, CAROL))
+ALICE_HASH, BOB_HASH = (user.public_key.key_hash for user in (ALICE, BOB))
 
 
 def device(user, installation_id, **fields):
