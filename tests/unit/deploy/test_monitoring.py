@@ -61,6 +61,10 @@ def every_metric():
     return [each for each in found if isinstance(each, metrics.Counter | metrics.Gauge | metrics.Histogram)]
 
 
+def panels(*dashboards):
+    return [panel for dashboard in dashboards for _, row in dashboard.rows for panel in row]
+
+
 def series():
     """The labels of every series that Prometheus can have of us, by its name."""
     found = {}
@@ -116,8 +120,7 @@ def problems(text):
 EXPRESSIONS = {f"{alert.name} {alert.severity} {alert.component}".rstrip(): alert.expr for alert in ALERTS} | {
     f"{dashboard.name}: {panel.title}: {legend}": text.replace("$n", NAMESPACE)
     for dashboard in DASHBOARDS
-    for _, row in dashboard.rows
-    for panel in row
+    for panel in panels(dashboard)
     for legend, text in panel.queries.items()
 }
 
@@ -154,17 +157,15 @@ def test_every_metric_is_in_a_dashboard():
 
 
 def test_every_panel_has_a_unit_and_a_sentence():
-    panels = [panel for dashboard in (*DASHBOARDS, REPORTS) for _, row in dashboard.rows for panel in row]
-    assert [panel.title for panel in panels if not panel.unit or len(panel.description.split()) < 4] == []
+    shown = panels(*DASHBOARDS, REPORTS)
+    assert [panel.title for panel in shown if not panel.unit or len(panel.description.split()) < 4] == []
 
 
 def test_a_panel_in_seconds_counts_nothing_else():
-    for dashboard in DASHBOARDS:
-        for _, row in dashboard.rows:
-            for panel in row:
-                if panel.unit == "s":
-                    counts = [text for text in panel.queries.values() if re.search(r"\bincrease|_rows\b", text)]
-                    assert panel.look is Look.HEATMAP or counts == [], panel.title
+    for panel in panels(*DASHBOARDS):
+        if panel.unit == "s":
+            counts = [text for text in panel.queries.values() if re.search(r"\bincrease|_rows\b", text)]
+            assert panel.look is Look.HEATMAP or counts == [], panel.title
 
 
 def test_panels_do_not_overlap():
@@ -182,12 +183,10 @@ def test_panels_do_not_overlap():
 
 
 def test_every_legend_names_labels_that_are_left():
-    for dashboard in DASHBOARDS:
-        for _, row in dashboard.rows:
-            for panel in row:
-                for legend, text in panel.queries.items():
-                    kept = {label for labels in re.findall(r"by \(([^)]*)\)", text) for label in labels.split(", ")}
-                    assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, (panel.title, legend)
+    for panel in panels(*DASHBOARDS):
+        for legend, text in panel.queries.items():
+            kept = {label for labels in re.findall(r"by \(([^)]*)\)", text) for label in labels.split(", ")}
+            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, (panel.title, legend)
 
 
 def test_every_summary_names_labels_that_are_left():

@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from typer.main import get_command
 
 from wakupush.cli import app
-from wakupush.model import events, queues, roles
+from wakupush.model import events, limits, queues, roles
 from wakupush.model.deliveries import TRANSITIONS, DeliveryState
-from wakupush.model.failures import Failure
+from wakupush.model.failures import BY_LABEL, Failure
 from wakupush.redis import users
 from wakupush.runtime import metrics, profiles, settings
 from wakupush.runtime.docstrings import attribute_docstrings
@@ -322,6 +322,18 @@ def _anchors(document: Path) -> set[str]:
     """Return the anchors that GitHub makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_metrics_failures_and_limits_of_the_security_page_exist():
+    text = (ROOT / "docs" / "internals" / "security.md").read_text()
+    for pattern, names in (
+        (r"wakupush_[a-z_]+", {name.strip("`") for name, *_ in metrics_table()}),
+        (r'failure="(\w+)"', BY_LABEL.keys()),
+        (r'limit="(\w+)"', {value for value in vars(limits).values() if isinstance(value, str)}),
+    ):
+        named = set(re.findall(pattern, text))
+        assert named
+        assert named <= names
 
 
 def test_apps_need_only_the_clients_exports():
