@@ -17,11 +17,7 @@ from wakupush.client.rules.receiving import seal_message
 from wakupush.client.rules.registering import Options, Status
 from wakupush.client.rules.sending import Result
 from wakupush.model.notifications import NotificationType
-from wakupush.pb.push_notification_pb2 import PushNotificationQueryInfo, PushNotificationQueryResponse
 from wakupush.protocol import application, payload, request, segments, topics
-from wakupush.protocol.application import Type
-from wakupush.protocol.errors import Refused
-from wakupush.protocol.grants import grant
 from wakupush.protocol.keys import PrivateKey
 
 
@@ -386,48 +382,3 @@ def test_servers_that_are_down_slow_or_lie_push_once(stack, transport, pushes):
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert len([push for push in pushes() if push.notification["tokens"] == ["one-push"]]) == 1
-
-
-def test_lies_of_a_server_are_ignored(stack, either):
-    async def run():
-        async with people(either, "alice", "bob") as (alice, bob):
-            alice.enable_receiving(device("d"), [stack.key.public_key])
-            assert await alice.wait_until_settled(120)
-            liar = Bot(alice._context.transport)
-            token = alice.registration.access_token
-            name, _ = topics.query_topics(key(alice).key_hash)
-            topic_key = topics.symmetric_key(name)
-
-            def info(signed_for):
-                return PushNotificationQueryInfo(
-                    access_token=token,
-                    installation_id=alice.account.installation_id,
-                    public_key=key(alice).key_hash,
-                    grant=grant(alice.account.key, signed_for, token) if signed_for else bytes(65),
-                    version=99,
-                )
-
-            def receive(message):
-                try:
-                    asked = application.read(payload.open_symmetric(message.payload, topic_key))
-                except Refused:
-                    return
-                kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
-                lies = (
-                    (info(None), asked.message_id),  # no grant
-                    (info(stack.key.public_key), asked.message_id),  # another server's grant
-                    (info(liar.key.public_key), bytes(32)),  # an answer to another question
-                )
-                for lie, message_id in lies:
-                    inner = PushNotificationQueryResponse(info=[lie], message_id=message_id, success=True)
-                    liar.send(liar.key, asked.signer, kind, inner.SerializeToString())
-                    liar.lies += 1
-
-            async with alice._context.transport.listening(topics.content_topic(name), receive):
-                bob.enable_sending()
-                [known] = await bob.query([key(alice)])
-                await eventually(lambda: liar.lies == 3)
-                assert [(way.server, way.version) for way in known.ways] == [(stack.key.public_key, 1)]
-                assert await notify(bob, alice) == [Result.ACCEPTED]
-
-    asyncio.run(run())

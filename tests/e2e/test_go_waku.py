@@ -6,7 +6,6 @@ import httpx2
 import pytest
 
 from wakupush.devnet import messages
-from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.application import Type
 from wakupush.protocol.keys import PrivateKey
@@ -16,22 +15,6 @@ from wakupush.waku.node import WakuNode
 @pytest.fixture(scope="module")
 def stack(start_stack):
     return start_stack(manners="go-waku")
-
-
-def test_a_restart_of_the_node_heals(stack):
-    httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
-
-    def subscribed_again():
-        counted = [httpx2.get(f"{stack.node_url}/relay/v1/messages/{shard.replace('/', '%2F')}") for shard in SHARDS]
-        return all(answer.status_code == 200 for answer in counted)
-
-    wait_until(subscribed_again, timeout=120, what="ingest has subscribed to both shards again")
-    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=120, what="ingest is ready")
-    client, server = PrivateKey.generate(), stack.key.public_key
-    with WakuNode(stack.node_url) as node, stack.connect() as connection:
-        node.publish(SHARDS[0], messages.register(client, server, messages.registration(client, server)))
-        count = "SELECT count(*) FROM registrations"
-        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=120, what="the device is registered")
 
 
 def read_at_rest(stack):

@@ -1,7 +1,6 @@
 """What dies comes back, and what was sent meanwhile is handled."""
 
 import os
-import re
 import signal
 import time
 
@@ -10,13 +9,10 @@ import pytest
 from redis import Redis
 
 from e2e.users import User
-from wakupush.devnet import messages
-from wakupush.devnet.processes import answers_http, free_port, wait_until
-from wakupush.devnet.stack import SHARDS
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
-    PushNotificationReport,
 )
 from wakupush.waku.node import WakuNode
 
@@ -54,14 +50,6 @@ def test_postgres_is_killed_and_restarted(stack, client):
     stack.postgres.start()
     client.wait(replies=1, timeout=60)
     assert PushNotificationRegistrationResponse.FromString(client.replies[0][0].inner).success
-
-
-def test_redis_is_restarted(stack, client):
-    stack.redis.restart()
-    # Ingest notices by its next poll, workers when their connection fails; the watched topics fill up again.
-    wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=300, what="ingest is ready again")
-    client.register()
-    client.wait(replies=1, timeout=60)
 
 
 def test_redis_is_killed_while_tasks_are_under_way(stack, client):
@@ -119,18 +107,6 @@ def test_redis_refuses_writes(stack, client):
     assert worker.pid == pid
 
 
-def test_the_node_is_restarted(stack, client):
-    def subscriptions():
-        text = httpx2.get(f"{stack.ingest_url}/metrics", trust_env=False).text
-        return float(re.findall(r"^wakupush_subscriptions_total{.*} (.*)$", text, re.MULTILINE)[0])
-
-    before = subscriptions()
-    httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
-    wait_until(lambda: subscriptions() == before + len(SHARDS), timeout=120, what="ingest subscribed again")
-    client.register()
-    client.wait(replies=1)
-
-
 def test_answer_is_on_time_while_gorush_hangs(stack, client):
     client.register()
     client.wait(replies=1)
@@ -144,56 +120,3 @@ def test_answer_is_on_time_while_gorush_hangs(stack, client):
     # Workers are free meanwhile.
     client.ask_for_push()
     client.wait(replies=3, delivered=1)
-
-
-def test_gorush_is_down_for_a_while(stack, client):
-    client.register()
-    client.wait(replies=1)
-    stack.gorush.kill()
-    client.ask_for_push()
-    with stack.connect() as connection:
-        query = "SELECT count(*) FROM deliveries WHERE state = 'pending' AND failure = 'gorush_unreachable'"
-        wait_until(lambda: connection.execute(query).fetchone()[0] >= 1, timeout=60, what="the delivery waits as a row")
-    client.observer.gorush_restarted()  # before it starts: the push may come at once
-    stack.gorush.start()
-    client.wait(delivered=1)
-
-
-def test_gorush_answers_500(stack, client):
-    client.register()
-    client.wait(replies=1)
-    fault(stack, kind="status", status=500, times=2)
-    client.ask_for_push()
-    client.wait(replies=2, delivered=1)
-    assert [report.success for report in client.reports()] == [True]
-
-
-def test_a_device_that_is_gone_is_told_to_the_sender(client):
-    client.registered = messages.registration(client.key, client.server, device_token="dead-phone")
-    client.register()
-    client.wait(replies=1)
-    client.ask_for_push()
-    client.wait(replies=2)
-    assert [report.error for report in client.reports()] == [PushNotificationReport.NOT_REGISTERED]
-    client.ask_for_push()
-    client.wait(replies=3)
-    assert [report.error for report in client.reports()][1:] == [PushNotificationReport.NOT_REGISTERED]
-    # The second request was not even tried. What tests before this one left behind may be delivered meanwhile.
-    assert len([push for push in client.pushes if push.outcome != "delivered"]) == 1
-
-
-def test_stopped_workers_finish_their_tasks(stack, client):
-    client.register()
-    client.wait(replies=1)
-    fault(stack, kind="delay", seconds=1.0, times=1)
-    client.ask_for_push()
-    with stack.connect() as connection:
-
-        def rows():
-            query = "SELECT state, attempt FROM deliveries WHERE key_hash = %s"
-            return connection.execute(query, [client.key.public_key.key_hash]).fetchall()
-
-        wait_until(lambda: rows() == [("posting", 1)], timeout=120, what="a push is under way")
-        stack.workers["dispatch"].restart()
-        client.wait(replies=2, delivered=1)
-        assert rows() == [("delivered", 1)]

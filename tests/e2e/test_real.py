@@ -1,17 +1,15 @@
 """The whole server on a real go-waku and a real gorush."""
 
-import json
-import os
 import time
 
 import httpx2
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from e2e.real_nodes import WAKU, go_waku, relay_flags, server_flags
+from support import real_gorush
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.processes import free_port, wait_until
 from wakupush.devnet.stack import SHARDS, External
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationQueryResponse,
@@ -22,75 +20,43 @@ from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
-WAKU, GORUSH = os.environ.get("WAKUPUSH_TEST_WAKU"), os.environ.get("WAKUPUSH_TEST_GORUSH")
-if not (WAKU and GORUSH):
+if not (WAKU and real_gorush.BINARY):
     pytest.skip("set WAKUPUSH_TEST_WAKU and WAKUPUSH_TEST_GORUSH to binaries", allow_module_level=True)
 pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
 def servers_node(tmp_path_factory):
-    yield from go_waku(tmp_path_factory, "server", "--store", "--store-message-db-url=sqlite3://store.db")
+    with go_waku("server", tmp_path_factory.mktemp("nodes"), *server_flags()) as node:
+        yield node
 
 
 @pytest.fixture(scope="module")
 def clients_node(tmp_path_factory, servers_node):
     """A node of the client's own, a peer of the server's: answers are read there, and taken from nobody."""
-    info = httpx2.get(f"{servers_node}/debug/v1/info").json()
-    yield from go_waku(tmp_path_factory, "client", f"--staticnode={info['listenAddresses'][0]}")
-
-
-def go_waku(tmp_path_factory, name, *flags):
-    directory = tmp_path_factory.mktemp(name)
-    url = f"http://127.0.0.1:{(port := free_port())}"
-    command = [
-        WAKU, "--address=127.0.0.1", "--ext-ip=127.0.0.1", f"--tcp-port={free_port()}", "--cluster-id=16", "--nat=none",
-        "--relay", *(f"--pubsub-topic={shard}" for shard in SHARDS), "--min-relay-peers-to-publish=0",
-        "--ip-colocation-limit=0", "--rest", "--rest-address=127.0.0.1", f"--rest-port={port}", *flags,
-    ]  # fmt: skip
-    ready = f"{url}/debug/v1/info"
-    with Process(name, command, log=directory / "log", cwd=directory, ready=lambda: answers_http(ready), grace=2):
-        yield url
+    flags = (*relay_flags(servers_node), "--min-relay-peers-to-publish=0")
+    with go_waku("client", tmp_path_factory.mktemp("nodes"), *flags, f"--pubsub-topic={SHARDS[1]}") as node:
+        yield node
 
 
 @pytest.fixture(scope="module")
 def gorush(tmp_path_factory):
     """A gorush whose way to Apple ends at a closed port, and that knows no Firebase."""
-    directory = tmp_path_factory.mktemp("gorush")
-    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (directory / "key.p8").write_bytes(key)
-    port = free_port()
-    config = {
-        "core": {
-            "enabled": True, "address": "127.0.0.1", "port": str(port), "sync": True, "worker_num": 8,
-            "queue_num": 8192, "max_notification": 100, "mode": "release",
-            "http_proxy": f"http://127.0.0.1:{free_port()}",
-        },
-        "queue": {"engine": "local"},
-        "android": {"enabled": False, "max_retry": 0},
-        "ios": {
-            "enabled": True, "key_path": str(directory / "key.p8"), "key_type": "p8", "key_id": "ABCDEFGHIJ",
-            "team_id": "KLMNOPQRST", "max_concurrent_pushes": 100, "max_retry": 0,
-        },
-        "stat": {"engine": "memory"},
-    }  # fmt: skip
-    (directory / "config.yml").write_text(json.dumps(config))  # JSON is YAML
-    url = f"http://127.0.0.1:{port}"
-    command = [GORUSH, "-c", str(directory / "config.yml")]
-    with Process("gorush", command, log=directory / "log", cwd=directory, ready=lambda: answers_http(f"{url}/healthz")):
-        yield url
+    core = {"http_proxy": f"http://127.0.0.1:{free_port()}"}
+    with real_gorush.running(tmp_path_factory.mktemp("gorush"), core=core) as gorush:
+        yield gorush
 
 
 def test_register_query_and_push_over_real_parts(start_stack, servers_node, clients_node, gorush):
     stack = start_stack(
-        external=External(waku_url=servers_node, gorush_url=gorush),
+        external=External(waku_url=servers_node.url, gorush_url=gorush.url),
         # So long that the answer leaves between two attempts.
         settings={"WAKUPUSH_DELIVERY__MAX_ATTEMPTS": "3", "WAKUPUSH_DELIVERY__FIRST_WAIT": "20"},
     )
     client, server = PrivateKey.generate(), stack.key.public_key
     key_hash = client.public_key.key_hash
     phone = messages.registration(client, server)
-    with WakuNode(clients_node) as node, stack.connect() as connection:
+    with WakuNode(clients_node.url) as node, stack.connect() as connection:
         node.subscribe(SHARDS)
         wait_until(
             lambda: httpx2.get(f"{stack.ingest_url}/readyz").status_code == 200, timeout=120, what="ingest is ready"
@@ -135,4 +101,4 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
         wait_until(
             lambda: stack.is_handled(connection, digest, missed.content_topic), timeout=120, what="the Store heals it"
         )
-    assert httpx2.get(f"{gorush}/api/stat/app").json()["ios"]["push_error"] == 3
+    assert httpx2.get(f"{gorush.url}/api/stat/app").json()["ios"]["push_error"] == 3

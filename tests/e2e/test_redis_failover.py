@@ -1,9 +1,13 @@
-"""Redis with Sentinels: the primary dies, or falls silent, under load. Nothing is lost, and nothing is pushed twice."""
+"""Redis with Sentinels: the primary dies, or falls silent, under load. Nothing is lost, and nothing is pushed twice.
+
+That is so also where Redis and its Sentinels speak TLS alone, and the server is a user with few rights there.
+"""
 
 import os
 import signal
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,15 +15,21 @@ import httpx2
 import pytest
 
 from e2e.requests_load import Load, doctor, metric
-from support.sentinels import PASSWORD, SENTINEL_PASSWORD, Sentinels
+from support.certificates import self_signed
+from support.sentinels import PASSWORD, RIGHTS, SENTINEL_PASSWORD, USER, Sentinels, has_tls
 from wakupush.devnet.processes import answers_http, wait_until
 from wakupush.devnet.stack import External
 
 
-@pytest.fixture(scope="module")
-def redis():
-    with tempfile.TemporaryDirectory(prefix="wakupush-sentinels-") as directory, Sentinels(Path(directory)) as running:
-        yield running
+@pytest.fixture(scope="module", params=["plain", "TLS"])
+def redis(request):
+    if request.param == "TLS" and not has_tls():
+        pytest.skip("set WAKUPUSH_TEST_REDIS to a redis-server with TLS: Debian's, of the package redis-server")
+    with tempfile.TemporaryDirectory(prefix="wakupush-sentinels-") as directory:
+        certificate = Path(directory) / "certificate.pem"
+        certificate.write_bytes(self_signed())
+        with Sentinels(Path(directory) / "redis", certificate if request.param == "TLS" else None) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +58,16 @@ def old(redis):
     wait_until(lambda: all(each.answers() for each in redis.servers), timeout=60, what="all are up")
 
 
+def refused(redis):
+    """Return how often the user was refused a command or a key, on all servers, by what."""
+    found = Counter()
+    for server in (*redis.servers, *redis.sentinels):
+        if server.answers():
+            with server.client() as client:
+                found.update({entry["object"]: entry["count"] for entry in client.acl_log()})
+    return found
+
+
 def is_done(stack, load):
     """Say whether every request is answered and pushed; fail if a worker has ended, which nobody starts again."""
     assert [name for name, worker in stack.workers.items() if not worker.running] == []
@@ -59,6 +79,9 @@ def is_done(stack, load):
 )
 def test_a_failover_under_load_loses_nothing(stack, redis, old, fault):
     healed = metric(stack.reconcile_url, "wakupush_reconcile_messages_enqueued_total")
+    with old.client() as client:
+        users = {each["user"] for each in client.client_list() if each["user"] != "default"}
+    assert users == ({USER} if old.certificate else set())
     with Load(stack, stack.node_url) as load:
         wait_until(lambda: len(load.sent) > 100, timeout=60, what="there is load")
         fault(old)
@@ -72,6 +95,7 @@ def test_a_failover_under_load_loses_nothing(stack, redis, old, fault):
         load.look()
     assert all(load.answered.values())
     assert load.pushed == len(load.sent)  # none twice
+    assert refused(redis) == {}, RIGHTS
     healed = metric(stack.reconcile_url, "wakupush_reconcile_messages_enqueued_total") - healed
     took = sorted(load.took.values())
     print(

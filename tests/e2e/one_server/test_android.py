@@ -39,12 +39,6 @@ def maven(output, **properties):
     return {suite.get("name"): int(suite.get("tests")) - int(suite.get("skipped")) for suite in suites}
 
 
-def test_it_is_little():
-    files = [*EXAMPLE.glob("src/main/kotlin/*.kt"), *EXAMPLE.glob("app/*.kt")]
-    assert len(files) == 3
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 300
-
-
 def test_it_holds_to_the_vectors_and_pushes(stack, own_node_url, tmp_path):
     token = f"alice-{uuid4()}"
     tests = maven(tmp_path / "target", node=own_node_url, server=stack.key.public_key, token=token)

@@ -76,7 +76,3 @@ def test_two_bots_push_to_each_other(stack, own_node_url, tmp_path):
             assert bob.ask(f"{stranger} hello") == "no device is known"
     finally:
         observer.close()
-
-
-def test_it_is_little():
-    assert len(BOT.read_text().splitlines()) <= 120
