@@ -12,7 +12,6 @@ from chaos.case import LOST_LOG, Case
 from chaos.checker import JUDGED_SECONDS, WARM_SECONDS, Kind, expected_row, judge
 from chaos.collect import busy
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Kept, Pushed, Sample, Window
-from chaos.figures import by_phase
 from chaos.plan import SUCCESS, Fate, Notified, Sent
 from wakupush.devnet import messages
 from wakupush.protocol.keys import PrivateKey
@@ -415,18 +414,6 @@ def test_unknown_outcome_explains_a_doubled_push() -> None:
     assert kinds(replace(evidence, pushes=(*evidence.pushes, third))) == [Kind.PUSHED_TWICE]
 
 
-def test_a_phase_with_few_answers_has_its_row() -> None:
-    quiet = Window(name="quiet", began=90.0, ended=100.0)
-    first = Window(name="first", began=100.0, ended=101.0)
-    rows = by_phase(replace(GOOD, faults=(quiet, first, replace(quiet, name="rest", began=101.0, ended=110.0))))
-    figures = dict(
-        zip(rows.columns[0].cells, zip(*(column.cells for column in rows.columns[1:]), strict=True), strict=True)
-    )
-    assert figures["quiet"] == ("10", "0", "", "", "", "0")
-    assert figures["first"] == ("1", "1", "0.500", "", "0.500", "0")
-    assert figures["all"][1] == "3"
-
-
 def test_a_lease_begins_anew_with_each_admission() -> None:
     later = replace(ADMITTED, at=200.0)
     short = with_history(ADMITTED, later, replace(UNKNOWN, at=210.0), replace(DELIVERED, at=210.1))
@@ -554,17 +541,6 @@ def test_a_slow_node_takes_an_answer_later() -> None:
     assert judge(replace(false, faults=(slow,))) == []
     late = answered(SUCCESS, at=110.0)
     assert kinds(replace(false, faults=(slow,), answers=(*GOOD.answers[:2], late))) == [Kind.FALSE_SUCCESS]
-
-
-def test_repeated_envelope_is_handled_once() -> None:
-    assert judge(replace(GOOD, sent=(*GOOD.sent, QUERY))) == []
-
-
-def test_memory_is_judged_of_long_runs_only() -> None:
-    assert judge(replace(GOOD, memory=samples(100, 120, 140, 160, step=1.0))) == []
-    assert judge(replace(GOOD, memory=samples(100, 101, 100, 102))) == []
-    cold = tuple(replace(sample, age=1.0) for sample in samples(100, 120, 140, 160))
-    assert judge(replace(GOOD, memory=cold)) == []
 
 
 def test_a_query_may_lack_devices_whose_token_died() -> None:

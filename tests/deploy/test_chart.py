@@ -23,7 +23,6 @@ from support.deploy.chart import (
     objects,
     pod_specs,
     pod_templates,
-    tool,
 )
 from support.deploy.schemas import SPECS, schema
 from wakupush.model.queues import QUEUES
@@ -34,10 +33,6 @@ need("helm")
 
 MINIMAL = VALUES["minimal"]
 RESTORE = ROOT / "docs" / "operating" / "restore.md"
-
-
-def test_helm_is_installed():
-    assert tool("helm")
 
 
 @pytest.mark.parametrize("name", VALUES)

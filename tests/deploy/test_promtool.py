@@ -30,10 +30,6 @@ def run(folder, test, **fields):
 NAMESPACE = "push"
 
 
-def test_promtool_is_installed():
-    assert PROMTOOL
-
-
 def groups(*options):
     [rule] = [each for each in objects(VALUES["keda"], *options) if each["kind"] == "PrometheusRule"]
     return rule["spec"]["groups"]

@@ -40,47 +40,21 @@ def load(*messages, cost=0.001, posts=0.0, times=None):
     return Load(time=times.astype(float), messages=counts, work=counts * cost, posts=np.full(len(counts), posts))
 
 
-def waits_of(load, processes, asked, batch=1):
-    """Return the messages by their wait."""
-    waits = play(load, processes, asked, batch)
-    found = Counter()
-    for seconds, messages in zip(waits.seconds, waits.messages, strict=True):
-        found[float(seconds)] += float(messages)
-    return found
-
-
 def ignore(*_):
     pass
 
 
-def test_waits_are_the_work_before_over_the_speed():
-    # 700 ms of work at 0.7 of one process: a second; its quarters wait an eighth, three eighths and so on.
-    assert waits_of(load(700), 1, question()) == pytest.approx({0.125: 175, 0.375: 175, 0.625: 175, 0.875: 175})
-    # Twice as much in the same second: the next one's messages wait for what is left.
-    waits = waits_of(load(1400, 80), 1, question())
-    assert max(waits) == pytest.approx(1.75)
-    assert min(wait for wait, count in waits.items() if count == pytest.approx(20)) == pytest.approx(1.014, abs=1e-3)
-    # A pause works it off.
-    assert waits_of(load(1400, 80, times=[0, 10]), 1, question())[0.014] == pytest.approx(20)
-
-
-def test_a_slow_gorush_counts_with_few_connections():
-    arrivals = load(100, posts=400)
-    fast, slow = (waits_of(arrivals, 2, question(gorush=gorush)) for gorush in (0.001, 2.0))
-    assert max(slow) > 10 * max(fast)
-    assert max(waits_of(arrivals, 2, question(gorush=2.0, connections=40000))) == max(fast)
-    assert max(waits_of(arrivals, 2, question(gorush=2.0), 400)) == max(fast)
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 9), st.integers(1, 20)), min_size=1, max_size=50),
-    st.floats(0.0, 3.0),
+    st.floats(0.0, 400.0),
+    st.floats(0.001, 2.0),
+    st.integers(1, 400),
 )
-def test_arrays_give_what_second_after_second_gives(seconds, posts):
+def test_arrays_give_what_second_after_second_gives(seconds, posts, gorush, batch):
     """Messages, the seconds until the next ones, and the processes."""
     messages, gaps, processes = (np.array(column) for column in zip(*seconds, strict=True))
     times = np.cumsum(gaps)
-    asked = question()
+    asked = question(gorush=gorush)
     backlog = posting = 0.0
     expected = []
     for place, (count, gap, running) in enumerate(zip(messages, gaps, processes, strict=True)):
@@ -89,11 +63,11 @@ def test_arrays_give_what_second_after_second_gives(seconds, posts):
             posting = max(0.0, posting - asked.connections * running * gap)
         for part in (0.125, 0.375, 0.625, 0.875):
             of_work = (backlog + part * count * 0.001) / (USE * running)
-            of_posts = (posting + part * posts * asked.gorush) / (asked.connections * running)
+            of_posts = (posting + part * posts / batch * gorush) / (asked.connections * running)
             expected.append((count / 4, max(of_work, of_posts)))
         backlog += count * 0.001
-        posting += posts * asked.gorush
-    waits = play(load(*messages, posts=posts, times=times), processes, asked, 1)
+        posting += posts / batch * gorush
+    waits = play(load(*messages, posts=posts, times=times), processes, asked, batch)
     pairs = sorted(zip(waits.messages, waits.seconds, strict=True))
     assert np.array(pairs) == pytest.approx(np.array(sorted(expected)), abs=0.001)
 

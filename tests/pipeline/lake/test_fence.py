@@ -17,9 +17,7 @@ import pytest
 from support.pipeline import happenings
 from support.pipeline.exported import expected_rows, in_lake, make
 from wakupush.devnet.processes import wait_until
-from wakupush.pipeline import tidy
 from wakupush.pipeline.lake import export
-from wakupush.pipeline.lake.lake import Lake
 from wakupush.postgres import exporting
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -203,48 +201,3 @@ def test_a_commit_in_the_catalog_survives_its_writer(spark, connection, settings
         told, _ = process.communicate(timeout=600)
         assert process.returncode == 2, told
     assert in_lake(spark, settings) == expected_rows(events)
-
-
-def test_two_at_once_and_tidy_beside_them(spark, connection, settings, start):
-    """Each is refused while another is at it, and none harms another."""
-    events = make(400)
-    happenings.write(connection, events)
-    commands = ("export", "export", "tidy")
-    codes = []
-    for _ in range(3):
-        processes = [start(command) for command in commands]
-        for process in processes:
-            told, _ = process.communicate(timeout=900)
-            assert process.returncode == 0 or "another run is writing" in told, told
-            codes.append(process.returncode)
-    assert 0 in codes
-    assert in_lake(spark, settings) == expected_rows(events)
-    assert connection.execute("SELECT count(*) FROM delivery_history").fetchone()[0] == len(events)
-
-
-@pytest.mark.parametrize("other", ["compaction", "retention"])
-def test_tidy_goes_on_where_an_export_sleeps(spark, connection, settings, start, other):
-    """Compaction and retention while an export is about to commit: its branch goes, and it commits nothing."""
-    events = first_steps(spark, connection, settings) + (new := make(60))
-    more = make(20, seed=8)
-    happenings.write(connection, more)
-    export.run(spark, settings, ignore)
-    happenings.write(connection, new)
-    sleeper = stopped(start, connection, "in the transaction", "export")
-    take_the_lock_from_it(connection)
-    kept = happenings.kept_from(happenings.LAST) if other == "retention" else settings.retention.lake
-    retention = settings.retention.model_copy(update={"lake": kept})
-    done = tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
-    assert done.compacted or done.forgotten
-    os.killpg(sleeper.pid, signal.SIGCONT)
-    told, _ = sleeper.communicate(timeout=600)
-    assert sleeper.returncode == 2, told
-    assert export.run(spark, settings, ignore).rows == len(new)
-    found = in_lake(spark, settings)
-    if other == "compaction":
-        assert found == expected_rows(events + more)
-    else:
-        gone = expected_rows(events[: -len(new)] + more)
-        kept = {row: count for row, count in gone.items() if row[0] >= str(happenings.LAST)}
-        assert found == expected_rows(new) + type(found)(kept)
-    assert Lake.of(spark, settings).state().mark is not None
