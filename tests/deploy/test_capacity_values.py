@@ -5,7 +5,7 @@ import math
 import pytest
 import yaml
 
-from support.deploy.chart import CHART, VALUES, NotRendered, need, objects, render
+from support.deploy.chart import CHART, VALUES, NotRendered, need, objects, of_kind, render
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: install wakupush[pipeline]")
 need("helm")
@@ -48,15 +48,12 @@ def values(tmp_path):
 
 @pytest.mark.parametrize("busiest", [1, 9, 90])
 def test_pools_are_scaled_as_planned(values, busiest):
-    found = {
-        each["metadata"]["name"].removeprefix("wakupush-"): each["spec"]
-        for each in objects(VALUES["keda"], "--values", values(busiest))
-        if each["kind"] == "ScaledObject"
-    }
-    assert found.keys() == set(QUEUES)
+    found = of_kind(objects(VALUES["keda"], "--values", values(busiest)), "ScaledObject")
+    assert found.keys() == {f"wakupush-{queue}" for queue in QUEUES}
     replicas = max(2, math.ceil(busiest / capacity.CONCURRENCY))
     messages = int(QUESTION.wait * capacity.USE / 0.001)
-    for spec in found.values():
+    for each in found.values():
+        spec = each["spec"]
         assert spec["minReplicaCount"] == 2
         assert spec["maxReplicaCount"] == max(3, math.ceil(1.5 * replicas))
         assert spec["fallback"]["replicas"] == replicas
@@ -67,12 +64,10 @@ def test_pools_are_scaled_as_planned(values, busiest):
 
 @pytest.mark.parametrize("busiest", [1, 90])
 def test_unscaled_pools_fit_the_busiest_hour(values, busiest):
-    replicas = {
-        each["metadata"]["name"].removeprefix("wakupush-"): each["spec"]["replicas"]
-        for each in objects(VALUES["minimal"], "--values", values(busiest), "--set", "settings.gorush.concurrency=8")
-        if each["kind"] == "Deployment"
-    }
-    assert {replicas[queue] for queue in QUEUES} == {max(2, math.ceil(busiest / capacity.CONCURRENCY))}
+    rendered = objects(VALUES["minimal"], "--values", values(busiest), "--set", "settings.gorush.concurrency=8")
+    found = of_kind(rendered, "Deployment")
+    replicas = {found[f"wakupush-{queue}"]["spec"]["replicas"] for queue in QUEUES}
+    assert replicas == {max(2, math.ceil(busiest / capacity.CONCURRENCY))}
 
 
 def test_plan_beyond_gorushs_queue_is_refused(values, tmp_path):

@@ -21,6 +21,7 @@ from support.deploy.chart import (
     helm,
     need,
     objects,
+    of_kind,
     pod_specs,
     pod_templates,
 )
@@ -65,8 +66,7 @@ def test_every_custom_resource_is_rendered():
     rendered = {(each["apiVersion"], each["kind"]) for values in VALUES.values() for each in objects(values)}
     assert set(SPECS) <= rendered | {("monitoring.coreos.com/v1", "PrometheusRule")}
     # There is a PrometheusRule and a dashboard for each file.
-    kinds = [each["kind"] for each in objects(VALUES["keda"])]
-    assert kinds.count("PrometheusRule") == len(list(CHART.glob("files/rules/*.yaml")))
+    assert len(of_kind(objects(VALUES["keda"]), "PrometheusRule")) == len(list(CHART.glob("files/rules/*.yaml")))
     dashboards = [each for each in objects(VALUES["keda"]) if "grafana_dashboard" in each["metadata"]["labels"]]
     assert len(dashboards) == len(list(CHART.glob("files/dashboards/*.json")))
     for each in dashboards:
@@ -74,14 +74,15 @@ def test_every_custom_resource_is_rendered():
         assert json.loads(text)["title"]
 
 
-def test_alerts_link_to_where_the_runbook_is_read():
+def test_alerts_are_those_of_the_file():
+    """They look at this release alone, and link to where the runbook is read."""
     address = "https://example.org/runbook.md"
-    rendered = objects(VALUES["keda"], "--set", f"monitoring.runbookUrl={address}")
-    [rule] = [each for each in rendered if each["kind"] == "PrometheusRule"]
-    alerts = [each for group in rule["spec"]["groups"] for each in group["rules"] if "alert" in each]
-    links = {alert["annotations"]["runbook_url"] for alert in alerts}
-    assert len(links) > 10
-    assert {link.partition("#")[0] for link in links} == {address}
+    [rule] = of_kind(objects(VALUES["keda"], "--set", f"monitoring.runbookUrl={address}"), "PrometheusRule").values()
+    text = (CHART / "files" / "rules" / "wakupush.yaml").read_text()
+    text = text.replace("docs/operating/respond.md#", f"{address}#").replace('namespace=~".*"', 'namespace="push"')
+    assert text.count(address) > 10
+    assert 'namespace="push"' in text
+    assert rule["spec"]["groups"] == yaml.safe_load(text)["groups"]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -123,27 +124,25 @@ def test_pre_install_hooks_depend_on_no_release_object(name):
 
 def test_secrets_precede_migrations_and_code():
     for name in ("minimal", "keda", "hpa"):
-        [before] = [each for each in hooks(name, "pre-upgrade") if each["kind"] == "Job"]
+        [before] = of_kind(hooks(name, "pre-upgrade"), "Job").values()
         assert before["spec"]["template"]["spec"]["containers"][0]["args"][:2] == ["migrate", "--pre"]
         # Old pods still end after an upgrade, however it waits: what they need goes with the next one.
         assert not hooks(name, "post-upgrade")
-    secrets = [each for each in hooks("keda", "pre-install") if each["kind"] == "ExternalSecret"]
-    assert {each["metadata"]["name"] for each in secrets} == {"wakupush", "wakupush-identity"}
-    [job] = [each for each in hooks("keda", "pre-install") if each["kind"] == "Job"]
-    for each in secrets:
+    secrets = of_kind(hooks("keda", "pre-install"), "ExternalSecret")
+    assert secrets.keys() == {"wakupush", "wakupush-identity"}
+    [job] = of_kind(hooks("keda", "pre-install"), "Job").values()
+    for each in secrets.values():
         assert int(_weight(each)) < int(_weight(job))
         assert each["spec"]["target"]["creationPolicy"] == "Orphan"
     # With the bundled Postgres, which a hook would not find: a Job that another image or other arguments name anew.
     assert not hooks("trial", "pre-install")
-    [job] = [each for each in objects(VALUES["trial"]) if each["kind"] == "Job"]
+    [(name, job)] = of_kind(objects(VALUES["trial"]), "Job").items()
     assert "annotations" not in job["metadata"]
-    [other] = [each for each in objects(VALUES["trial"], "--set", "image.tag=9.9.9") if each["kind"] == "Job"]
-    assert re.fullmatch("wakupush-migrate-[0-9a-f]{8}", job["metadata"]["name"])
-    assert job["metadata"]["name"] != other["metadata"]["name"]
+    assert re.fullmatch("wakupush-migrate-[0-9a-f]{8}", name)
     # Kubernetes refuses another pod in a Job that is there.
-    for change in ("pod.labels.mesh=none", "pod.annotations.mesh=none", "pod.nodeSelector.pool=push"):
-        [other] = [each for each in objects(VALUES["trial"], "--set", change) if each["kind"] == "Job"]
-        assert job["metadata"]["name"] != other["metadata"]["name"]
+    changes = ("image.tag=9.9.9", "pod.labels.mesh=none", "pod.annotations.mesh=none", "pod.nodeSelector.pool=push")
+    for change in changes:
+        assert name not in of_kind(objects(VALUES["trial"], "--set", change), "Job")
 
 
 def _weight(each):
@@ -152,7 +151,7 @@ def _weight(each):
 
 def test_what_is_switched_off_has_no_budget_either():
     rendered = objects(VALUES["trial"], "--set", "podDisruptionBudget.enabled=false")
-    assert "PodDisruptionBudget" not in {each["kind"] for each in rendered}
+    assert not of_kind(rendered, "PodDisruptionBudget")
 
 
 @pytest.mark.parametrize("component", yaml.safe_load((CHART / "values.yaml").read_text())["components"])
@@ -170,12 +169,12 @@ def test_nothing_writes_while_a_database_is_restored():
     options = shell.stdout.split()
     assert "--no-hooks" in options
     rendered = objects(VALUES["keda"], "--no-hooks", *(each for each in options if each.startswith("--set=")))
-    jobs = [each["spec"]["suspend"] for each in rendered if each["kind"] == "CronJob"]
+    jobs = [each["spec"]["suspend"] for each in of_kind(rendered, "CronJob").values()]
     assert jobs
     assert all(jobs)
     running = {each["metadata"]["name"] for each, _ in pod_specs(rendered) if each["kind"] != "CronJob"}
     assert running == {"wakupush-exporter", "wakupush-flower"}
-    assert "ScaledObject" not in {each["kind"] for each in rendered}
+    assert not of_kind(rendered, "ScaledObject")
 
 
 def test_a_component_may_be_placed_by_itself():
@@ -268,36 +267,29 @@ def test_openshift_chooses_the_users():
 
 
 def test_replicas_may_be_left_to_the_autoscaler():
-    rendered = {each["metadata"]["name"]: each for each in objects(VALUES["argocd"]) if each["kind"] == "Deployment"}
-    scaled = {name for name, each in rendered.items() if "replicas" not in each["spec"]}
+    deployments = of_kind(objects(VALUES["argocd"]), "Deployment")
+    scaled = {name for name, each in deployments.items() if "replicas" not in each["spec"]}
     assert scaled == {f"wakupush-{queue}" for queue in QUEUES}
 
 
 def test_an_account_may_be_one_of_the_operator():
     rendered = objects(MINIMAL, "--set", "serviceAccount.create=false,serviceAccount.name=mine")
-    assert "wakupush" not in {each["metadata"]["name"] for each in rendered if each["kind"] == "ServiceAccount"}
-    assert {spec["serviceAccountName"] for each, spec in pod_specs(rendered) if each["kind"] == "Deployment"} == {
-        "mine"
-    }
-    accounts = {each["metadata"]["name"]: each for each in objects(VALUES["aws"]) if each["kind"] == "ServiceAccount"}
-    account = accounts["wakupush"]
+    assert "wakupush" not in of_kind(rendered, "ServiceAccount")
+    pods = [each["spec"]["template"]["spec"] for each in of_kind(rendered, "Deployment").values()]
+    assert {pod["serviceAccountName"] for pod in pods} == {"mine"}
+    account = of_kind(objects(VALUES["aws"]), "ServiceAccount")["wakupush"]
     assert "eks.amazonaws.com/role-arn" in account["metadata"]["annotations"]
 
 
 def test_a_service_monitor_finds_our_pods():
     rendered = objects(VALUES["openshift"])
-    [service] = [each for each in rendered if each["metadata"]["name"] == "wakupush-metrics"]
-    [monitor] = [each for each in rendered if each["kind"] == "ServiceMonitor"]
+    service = of_kind(rendered, "Service")["wakupush-metrics"]
+    [monitor] = of_kind(rendered, "ServiceMonitor").values()
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    found = {
-        each["metadata"]["name"]
-        for each in rendered
-        if each["kind"] == "Deployment"
-        and service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
-    }
-    assert found == {each["metadata"]["name"] for each, _ in pod_specs(rendered) if each["kind"] == "Deployment"} - {
-        "wakupush-flower"
-    }
+    deployments, selector = of_kind(rendered, "Deployment"), service["spec"]["selector"]
+    labels = {name: each["spec"]["template"]["metadata"]["labels"] for name, each in deployments.items()}
+    found = {name for name, of_pod in labels.items() if selector.items() <= of_pod.items()}
+    assert found == deployments.keys() - {"wakupush-flower"}
 
 
 def test_names_stay_short_with_the_longest_release():
@@ -319,12 +311,9 @@ def test_every_redis_client_knows_the_sentinels():
 @pytest.mark.parametrize("mode", ["none", "keda"])
 def test_bundled_postgres_allows_all_connections(mode):
     rendered = objects(VALUES["trial"], "--set", f"autoscaling.mode={mode}")
-    pods = {
-        each["metadata"]["name"]: each["spec"].get("maxReplicaCount") or each["spec"]["replicas"]
-        for kind in ("Deployment", "ScaledObject")
-        for each in rendered
-        if each["kind"] == kind
-    }
+    scaled = of_kind(rendered, "ScaledObject")
+    pods = {name: each["spec"]["replicas"] for name, each in of_kind(rendered, "Deployment").items()}
+    pods |= {name: each["spec"]["maxReplicaCount"] for name, each in scaled.items()}
     pools = sum(2 * pods[f"wakupush-{pool}"] + 1 for pool in QUEUES)
     others = sum(2 * pods[f"wakupush-{name}"] + 1 for name in ("reconcile", "rest", "beat", "feedback", "exporter"))
     needed = (2 * pools + others) * Settings.model_fields["postgres"].default.pool_size

@@ -9,7 +9,7 @@ import pytest
 import typer
 import yaml
 
-from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, pod_specs, render
+from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, of_kind, pod_specs, render
 from wakupush.cli import app
 from wakupush.model.queues import POOLS
 from wakupush.protocol.keys import PrivateKey
@@ -58,7 +58,7 @@ def environments(name):
     Instead of the path of a file of settings, its variable has the content.
     """
     rendered = objects(VALUES[name])
-    maps = {each["metadata"]["name"]: each["data"] for each in rendered if each["kind"] == "ConfigMap"}
+    maps = {name: each["data"] for name, each in of_kind(rendered, "ConfigMap").items()}
     for each, spec in pod_specs(rendered):
         component = each["metadata"]["labels"]["app.kubernetes.io/component"]
         [container] = spec["containers"]
@@ -231,11 +231,7 @@ def test_compose_networks_match_the_chart():
 
 def test_gorush_is_configured_alike():
     """The bundled gorush of the chart and that of compose, but for names and what the environment says there."""
-    [text] = [
-        each["data"]["config.yml"]
-        for each in objects(VALUES["trial"])
-        if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "wakupush-gorush")
-    ]
+    text = of_kind(objects(VALUES["trial"]), "ConfigMap")["wakupush-gorush"]["data"]["config.yml"]
     chart, compose = yaml.safe_load(text), yaml.safe_load((ROOT / "docker/config/gorush.yml").read_text())
     for config in (chart, compose):
         config["core"].pop("feedback_hook_url")
@@ -249,13 +245,9 @@ def test_gorush_is_configured_alike():
 
 def bundled(part):
     """Return the container of a part that the chart brings along, and the stateful set that it is of."""
-    [found] = [
-        each
-        for each in objects(VALUES["trial"])
-        if (each["kind"], each["metadata"]["name"]) == ("StatefulSet", f"wakupush-{part}")
-    ]
-    [container] = found["spec"]["template"]["spec"]["containers"]
-    return container, found["spec"]
+    spec = of_kind(objects(VALUES["trial"]), "StatefulSet")[f"wakupush-{part}"]["spec"]
+    [container] = spec["template"]["spec"]["containers"]
+    return container, spec
 
 
 def test_bundled_parts_have_the_options_of_compose():

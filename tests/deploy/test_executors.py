@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from support.deploy.chart import VALUES, NotRendered, component, need, objects, pod_specs
+from support.deploy.chart import VALUES, NotRendered, component, jobs, need, objects, of_kind, pod_specs
 
 need("helm")
 
@@ -16,9 +16,8 @@ CHOSEN = (
 SPARK = "wakupush-spark"
 
 
-def rendered(kind, *options, values="keda"):
-    found = objects(VALUES[values], "--set", CHOSEN, *options)
-    return {each["metadata"]["name"]: each for each in found if each["kind"] == kind}
+def rendered(kind, *options):
+    return of_kind(objects(VALUES["keda"], "--set", CHOSEN, *options), kind)
 
 
 def settings():
@@ -30,12 +29,9 @@ def template():
     return yaml.safe_load(rendered("ConfigMap")[SPARK]["data"]["executor.yaml"])
 
 
-def jobs():
+def drivers():
     """Each job's command, pod and container."""
-    for each, spec in pod_specs(objects(VALUES["keda"], "--set", CHOSEN)):
-        if each["kind"] == "CronJob":
-            [container] = spec["containers"]
-            yield each["metadata"]["name"].removeprefix("wakupush-"), container["args"][1], spec, container
+    return jobs(objects(VALUES["keda"], "--set", CHOSEN))
 
 
 def test_without_them_nothing_of_them_is_made():
@@ -51,7 +47,7 @@ def test_a_lake_on_a_volume_is_refused():
 
 def test_executors_have_the_requested_number_and_size():
     found = settings()
-    image = next(container["image"] for _, _, _, container in jobs())
+    image = next(container["image"] for _, _, container in drivers())
     assert found["spark.executor.instances"] == "3"
     assert found["spark.executor.cores"] == found["spark.kubernetes.executor.limit.cores"] == "2"
     assert found["spark.executor.memory"] == "4g"
@@ -64,8 +60,8 @@ def test_a_driver_finds_settings_and_executors_find_it():
     assert service["clusterIP"] == "None"
     ports = {port["name"]: str(port["port"]) for port in service["ports"]}
     assert ports == {"driver": settings()["spark.driver.port"], "blocks": settings()["spark.blockManager.port"]}
-    seen = set()
-    for name, command, spec, container in jobs():
+    seen, hosts = set(), set()
+    for command, spec, container in drivers():
         env = {entry["name"]: entry for entry in container["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         if command == "fetch-archive":  # which does not use Spark
@@ -74,7 +70,7 @@ def test_a_driver_finds_settings_and_executors_find_it():
             assert not {"SPARK_CONF_DIR", "WAKUPUSH_PIPELINE__MASTER"} & env.keys()
             continue
         assert env["SPARK_LOCAL_HOSTNAME"]["value"] == f"{spec['hostname']}.{spec['subdomain']}.push.svc"
-        assert (spec["hostname"], spec["subdomain"], spec["serviceAccountName"]) == (name, SPARK, SPARK)
+        assert (spec["subdomain"], spec["serviceAccountName"]) == (SPARK, SPARK)
         assert spec["automountServiceAccountToken"] is True
         assert env["SPARK_CONF_DIR"]["value"] == mounts["spark"]
         assert env["WAKUPUSH_PIPELINE__MASTER"]["value"].startswith("k8s://https://$(KUBERNETES_SERVICE_HOST)")
@@ -82,17 +78,18 @@ def test_a_driver_finds_settings_and_executors_find_it():
         assert settings()["spark.kubernetes.driver.pod.name"] == "${env:POD_NAME}"
         assert settings()["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['spark']}/executor.yaml"
         seen.add(command)
+        hosts.add(f"wakupush-{spec['hostname']}")
     assert seen == {"export", "tidy", "report"}
+    assert len(hosts) == 3
+    assert hosts < rendered("CronJob").keys()
 
 
 def test_jobs_without_executors_are_the_charts_account():
     """A cloud gives its role to pods by their account."""
     for name in ("hpa", "keda"):
-        jobs_ = [spec for each, spec in pod_specs(objects(VALUES[name])) if each["kind"] == "CronJob"]
-        assert jobs_
-        assert {spec["serviceAccountName"] for spec in jobs_} == {"wakupush"}
+        assert {spec["serviceAccountName"] for _, spec, _ in jobs(objects(VALUES[name]))} == {"wakupush"}
     own = objects(VALUES["keda"], "--set", "serviceAccount.create=false,serviceAccount.name=mine")
-    assert {spec["serviceAccountName"] for each, spec in pod_specs(own) if each["kind"] == "CronJob"} == {"mine"}
+    assert {spec["serviceAccountName"] for _, spec, _ in jobs(own)} == {"mine"}
 
 
 def test_drivers_have_the_annotations_of_the_charts_account():
@@ -115,7 +112,7 @@ def test_executors_have_labels_and_annotations_of_all_pods():
 def test_executors_are_restricted_and_have_no_token():
     spec = template()["spec"]
     [container] = spec["containers"]
-    [(_, _, driver, of_driver), *_] = jobs()
+    [(_, driver, of_driver), *_] = drivers()
     assert spec["automountServiceAccountToken"] is False
     assert spec["serviceAccountName"] != SPARK
     assert spec["securityContext"] == driver["securityContext"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.deploy.chart import VALUES, component, need, objects, pod_specs, policy_of_doctor
+from support.deploy.chart import VALUES, component, need, objects, of_kind, pod_specs, policy_of_doctor
 from wakupush.model.queues import QUEUES
 
 need("helm")
@@ -34,8 +34,7 @@ def test_nobody_speaks_to_the_kubernetes_api(name):
 
 def test_helm_test_checks_existing_autoscalers():
     for name, kind, prefix in (("hpa", "HorizontalPodAutoscaler", ""), ("keda", "ScaledObject", "keda-hpa-")):
-        made = {prefix + each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == kind}
-        assert made == AUTOSCALERS[name]
+        assert {prefix + each for each in of_kind(objects(VALUES[name]), kind)} == AUTOSCALERS[name]
 
 
 @SETS
@@ -74,22 +73,21 @@ def test_helm_test_may_read_only_autoscalers(name):
 
 def test_helm_test_skips_disabled_pools():
     rendered = objects(VALUES["hpa"], "--set", "components.query.enabled=false")
-    [rules] = [each["rules"] for each in rendered if each["kind"] == "Role"]
-    assert set(rules[0]["resourceNames"]) == AUTOSCALERS["hpa"] - {"wakupush-query"}
+    [role] = of_kind(rendered, "Role").values()
+    assert set(role["rules"][0]["resourceNames"]) == AUTOSCALERS["hpa"] - {"wakupush-query"}
 
 
 @SETS
 def test_helm_test_alone_reaches_the_kubernetes_api(name):
     rendered = objects(VALUES[name], "--set", "networkPolicy.enabled=true")
-    found = [each for each in rendered if each["metadata"]["name"] == "wakupush-doctor-kubernetes"]
-    if not AUTOSCALERS[name]:
-        assert not found
+    policy = of_kind(rendered, "NetworkPolicy").get("wakupush-doctor-kubernetes")
+    assert bool(policy) is bool(AUTOSCALERS[name])
+    if policy is None:
         return
-    [policy] = found
     [rule] = policy["spec"]["egress"]
     assert rule == {"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}
     selected = policy["spec"]["podSelector"]["matchLabels"]
-    [pod] = [each for each in rendered if each["kind"] == "Pod"]
+    [pod] = of_kind(rendered, "Pod").values()
     assert selected.items() <= pod["metadata"]["labels"].items()
     # The Job of docs/operating/restore.md has the key, and the labels of `doctor`, but does not come from Helm.
     assert not selected.items() <= policy_of_doctor(rendered)["podSelector"]["matchLabels"].items()

@@ -3,19 +3,18 @@
 import json
 
 import pytest
+import yaml
 
-from support.deploy.chart import PARTS, REACHES, VALUES, component, need, objects, pod_specs
+from support.deploy.chart import PARTS, REACHES, VALUES, component, need, objects, of_kind, pod_specs
 
 need("helm")
 
 
-def policies(name: str) -> dict[str, dict]:
-    found = {}
-    for each in objects(VALUES[name]):
-        if each["kind"] == "NetworkPolicy":
-            assert each["spec"]["policyTypes"] == ["Ingress", "Egress"]
-            found[component(each)] = each["spec"]
-    return found
+def policies(name: str, *options: str) -> dict[str, dict]:
+    """The specs of all policies, by the components that they are for."""
+    found = of_kind(objects(VALUES[name], *options), "NetworkPolicy").values()
+    assert all(each["spec"]["policyTypes"] == ["Ingress", "Egress"] for each in found)
+    return {component(each): each["spec"] for each in found}
 
 
 def test_nobody_reaches_anybody_but_as_said():
@@ -33,6 +32,7 @@ def test_each_process_reaches_the_parts_it_needs():
     for process, parts in REACHES.items():
         reached, ports = set(), set()
         dns, *rules = found[process]["egress"]
+        assert dns["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]
         assert {port["port"] for port in dns["ports"]} == {53}
         for rule in rules:
             [peer] = rule["to"]
@@ -53,26 +53,25 @@ def test_each_part_is_reached_by_those_who_need_it():
     assert "egress" not in found["postgres"]
 
 
-def test_parts_outside_are_reached_by_address_and_port():
-    for name, expected in (("minimal", {}), ("keda", {"redis": 6380})):
-        found = policies(name)
-        ports = {53, *(expected.get(part, port) for part, port in PARTS.items())}
-        for process, parts in REACHES.items():
-            rules = found[process]["egress"]
-            assert {port["port"] for rule in rules for port in rule["ports"]} <= ports
-            assert len(rules) == 1 + len(parts)
-            anywhere = [rule for rule in rules if "to" not in rule]
-            assert len(anywhere) == (len(parts) if name == "minimal" else 0)
+@pytest.mark.parametrize("name", ["minimal", "keda"])
+def test_parts_outside_are_reached_by_address_and_port(name):
+    """As the values say; anywhere, on the usual port, where they say nothing."""
+    values = yaml.safe_load(VALUES[name].read_text())
+    networks = {part: values.get(part, {}).get("network", {}) for part in PARTS}
+    found = policies(name)
+    for process, parts in REACHES.items():
+        _, *rules = found[process]["egress"]
+        reached = {rule["ports"][0]["port"]: rule.get("to") for rule in rules}
+        expected = {networks[part].get("ports", [PARTS[part]])[0]: networks[part].get("peers") for part in parts}
+        assert reached == expected, process
+        assert all(port["protocol"] == "TCP" for rule in rules for port in rule["ports"])
+        assert len(rules) == len(parts)
 
 
 def test_jobs_that_fetch_reach_the_node():
     for name, ports in (("keda", [5432, 8645]), ("hpa", [5432])):
-        [spec] = [
-            each["spec"]
-            for each in objects(VALUES[name], "--set", "networkPolicy.enabled=true")
-            if each["kind"] == "NetworkPolicy" and component(each) == "pipeline"
-        ]
-        assert [port["port"] for rule in spec["egress"][1:] for port in rule["ports"]] == ports
+        _, *rules = policies(name, "--set", "networkPolicy.enabled=true")["pipeline"]["egress"]
+        assert [port["port"] for rule in rules for port in rule["ports"]] == ports
 
 
 def test_flower_metrics_and_webhook_are_internal():
@@ -80,8 +79,10 @@ def test_flower_metrics_and_webhook_are_internal():
     for process in REACHES:
         assert "ingress" not in closed[process]
     monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    for process in set(REACHES) - {"flower", "migrate", "doctor"}:
-        assert monitoring in open_[process]["ingress"][0]["from"]
+    for process in REACHES.keys() - {"migrate", "doctor"}:
+        [rule] = open_[process]["ingress"]
+        assert (monitoring in rule["from"]) is (process != "flower")
+        assert rule["ports"] == [{"port": "http", "protocol": "TCP"}]
     [flower] = open_["flower"]["ingress"]
     assert flower["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}]
     callers = policies("trial")["feedback"]["ingress"][0]["from"]
@@ -89,8 +90,8 @@ def test_flower_metrics_and_webhook_are_internal():
 
 
 def test_workers_that_post_reach_the_canary_and_nobody_else_does():
-    rendered = objects(VALUES["trial"], "--set", "components.canary.enabled=true")
-    specs = {component(each): each["spec"] for each in rendered if each["kind"] == "NetworkPolicy"}
+    options = ("--set", "components.canary.enabled=true")
+    rendered, specs = objects(VALUES["trial"], *options), policies("trial", *options)
     [rule] = specs["canary"]["ingress"]
     callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
     clients = {
@@ -108,32 +109,29 @@ def test_workers_that_post_reach_the_canary_and_nobody_else_does():
         for each in rendered
         if "WAKUPUSH_CANARY__GORUSH_URL" in each.get("data", {})
     ]
-    [service] = [each for each in rendered if each["kind"] == "Service" and component(each) == "canary"]
-    assert url == f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    [port] = of_kind(rendered, "Service")["wakupush-canary"]["spec"]["ports"]
+    assert url == f"http://wakupush-canary:{port['port']}"
 
 
 @pytest.mark.parametrize("namespace", ["keda", "operators"])
 def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     options = ["--set", "autoscaling.mode=keda", "--set-json", f"networkPolicy.kedaFrom=[{json.dumps(peer)}]"]
-    rendered = objects(VALUES["trial"], *options[: 2 if namespace == "keda" else None])
-    [redis] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "redis"]
-    [rule] = redis["spec"]["ingress"]
+    [rule] = policies("trial", *options[: 2 if namespace == "keda" else None])["redis"]["ingress"]
     assert [each for each in rule["from"] if "namespaceSelector" in each] == [peer]
 
 
 def test_null_is_nobody():
     values = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "flowerFrom", "kedaFrom", "extraEgress")]
     options = ",".join(["autoscaling.mode=keda", "gorush.network.peers=null", *values])
-    rendered = [each for each in objects(VALUES["trial"], "--set", options) if each["kind"] == "NetworkPolicy"]
-    assert "namespaceSelector" not in str([each["spec"].get("ingress") for each in rendered])
+    found = policies("trial", "--set", options).values()
+    assert "namespaceSelector" not in str([spec.get("ingress") for spec in found])
 
 
 def test_all_our_processes_may_be_let_out_besides():
     rule = {"to": [{"namespaceSelector": {"matchLabels": {"name": "tracing"}}}], "ports": [{"port": 4318}]}
-    rendered = objects(VALUES["minimal"], "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
-    let_out = {component(each) for each in rendered if rule in each.get("spec", {}).get("egress", [])}
-    assert let_out == REACHES.keys() - {"flower"}
+    found = policies("minimal", "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
+    assert {name for name, spec in found.items() if rule in spec.get("egress", [])} == REACHES.keys() - {"flower"}
 
 
 def test_external_egress_excludes_the_cluster():
@@ -154,10 +152,9 @@ def test_prometheus_reaches_the_bundled_node():
         "monitoring.podMonitor=true",
     ]
     rendered = objects(VALUES["trial"], *options)
-    [policy] = [each for each in rendered if each["kind"] == "NetworkPolicy" and component(each) == "node"]
-    assert {"from": [monitoring], "ports": [{"port": 8008, "protocol": "TCP"}]} in policy["spec"]["ingress"]
-    [monitor] = [each for each in rendered if each["kind"] == "PodMonitor"]
+    ingress = policies("trial", *options)["node"]["ingress"]
+    assert {"from": [monitoring], "ports": [{"port": 8008, "protocol": "TCP"}]} in ingress
+    [monitor] = of_kind(rendered, "PodMonitor").values()
     assert [each["port"] for each in monitor["spec"]["podMetricsEndpoints"]] == ["http", "metrics"]
-    [node] = [each for each in rendered if each["kind"] == "StatefulSet" and component(each) == "node"]
-    [container] = node["spec"]["template"]["spec"]["containers"]
+    [container] = of_kind(rendered, "StatefulSet")["wakupush-node"]["spec"]["template"]["spec"]["containers"]
     assert {"name": "metrics", "containerPort": 8008} in container["ports"]

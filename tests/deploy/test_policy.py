@@ -5,7 +5,18 @@ import re
 import pytest
 import yaml
 
-from support.deploy.chart import ROOT, VALUES, NotRendered, component, need, objects, pod_specs, policy_of_doctor
+from support.deploy.chart import (
+    ROOT,
+    VALUES,
+    NotRendered,
+    component,
+    jobs,
+    need,
+    objects,
+    of_kind,
+    pod_specs,
+    policy_of_doctor,
+)
 from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
@@ -89,25 +100,30 @@ def test_pods_live_longer_than_their_longest_task(name):
 
 @SETS
 def test_what_runs_to_its_end_has_a_deadline(name):
-    jobs = [each["spec"] for each in objects(VALUES[name]) if each["kind"] in {"Job", "CronJob"}]
-    assert jobs
-    for spec in jobs:
+    ending = [each["spec"] for each in objects(VALUES[name]) if each["kind"] in {"Job", "CronJob"}]
+    assert ending
+    for spec in ending:
         assert spec.get("jobTemplate", {"spec": spec})["spec"]["activeDeadlineSeconds"] >= 60
 
 
 @SETS
 def test_pods_spread(name):
-    for each, spec in pod_specs(objects(VALUES[name])):
-        if each["kind"] == "Deployment":
-            keys = {constraint["topologyKey"] for constraint in spec["topologySpreadConstraints"]}
-            assert keys == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    for each in of_kind(objects(VALUES[name]), "Deployment").values():
+        constraints = each["spec"]["template"]["spec"]["topologySpreadConstraints"]
+        keys = {constraint["topologyKey"] for constraint in constraints}
+        assert keys == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
 
 
 @SETS
 def test_every_deployment_has_a_disruption_budget(name):
     rendered = objects(VALUES[name])
-    budgets = {component(each) for each in rendered if each["kind"] == "PodDisruptionBudget"}
-    assert budgets == {component(each) for each in rendered if each["kind"] == "Deployment"}
+    budgets = of_kind(rendered, "PodDisruptionBudget")
+    assert budgets.keys() == of_kind(rendered, "Deployment").keys()
+    for budget in budgets.values():
+        spec = budget["spec"]
+        assert spec["selector"]["matchLabels"]["app.kubernetes.io/component"] == component(budget)
+        # One that is alone may go, and one that is not ready.
+        assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
 
 
 @SETS
@@ -135,27 +151,20 @@ DATABASES = {
 
 @pytest.mark.parametrize("name", ["hpa", "keda"])
 def test_pipeline_jobs_have_their_volumes(name):
-    claims = {each["metadata"]["name"] for each in objects(VALUES[name]) if each["kind"] == "PersistentVolumeClaim"}
-    jobs = [(each, spec) for each, spec in pod_specs(objects(VALUES[name])) if each["kind"] == "CronJob"]
-    assert jobs
     used = set()
-    for _, spec in jobs:
-        [container] = spec["containers"]
-        mounted = {
-            mount["name"]: mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] != "settings"
-        }
+    for command, spec, container in jobs(objects(VALUES[name])):
+        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         env = {entry["name"]: entry.get("value") for entry in container["env"]}
-        assert mounted.keys() == {"tmp"} | VOLUMES[container["args"][1]]
-        for volume in mounted.keys() - {"tmp"}:
+        assert mounted.keys() - {"settings"} == {"tmp"} | VOLUMES[command]
+        for volume in VOLUMES[command]:
             setting = "WAREHOUSE" if volume == "lake" else volume.upper()
             assert env[f"WAKUPUSH_PIPELINE__{setting}"] == mounted[volume]
-        used |= {
-            volume["persistentVolumeClaim"]["claimName"]
-            for volume in spec["volumes"]
-            if volume["name"] in mounted.keys() - {"tmp"}
-        }
+        claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in spec["volumes"]}
+        used |= {claims[volume]["claimName"] for volume in VOLUMES[command]}
     # A claim that exists, or one that is made; none is made for nothing, which `helm --wait` would wait for.
-    assert claims == used - {"lake"} if name == "keda" else used
+    made = of_kind(objects(VALUES[name]), "PersistentVolumeClaim").keys()
+    assert used
+    assert made == used - ({"lake"} if name == "keda" else set())
 
 
 def test_a_lake_and_reports_in_a_store_have_no_volume():
@@ -163,26 +172,22 @@ def test_a_lake_and_reports_in_a_store_have_no_volume():
         "pipeline.warehouse=s3://lake/wakupush,secrets.lakeCatalog.key=lake-catalog,pipeline.reports=s3://lake/reports"
     )
     rendered = objects(VALUES["keda"], "--set", chosen, "--set", "externalSecrets.remote.lakeCatalog.key=wakupush/lake")
-    claims = {each["metadata"]["name"] for each in rendered if each["kind"] == "PersistentVolumeClaim"}
-    assert not any("lake" in name or "reports" in name for name in claims)
-    found = {}
-    for each, spec in pod_specs(rendered):
-        if each["kind"] == "CronJob":
-            [container] = spec["containers"]
-            env = {entry["name"]: entry for entry in container["env"]}
-            mounted = {mount["name"] for mount in container["volumeMounts"]} - {"settings"}
-            command = container["args"][1]
-            assert mounted == {"tmp"} | VOLUMES[command] - {"lake", "reports"}
-            reports = env.get("WAKUPUSH_PIPELINE__REPORTS", {}).get("value")
-            assert reports == ("s3://lake/reports" if "reports" in VOLUMES[command] else None)
-            found[command] = env.get("WAKUPUSH_PIPELINE__WAREHOUSE", {}).get("value")
-            assert ("WAKUPUSH_PIPELINE__CATALOG" in env) == ("lake" in VOLUMES[command])
-            if "lake" in VOLUMES[command]:
-                secret = env["WAKUPUSH_PIPELINE__CATALOG"]["valueFrom"]["secretKeyRef"]
-                assert secret == {"name": "wakupush", "key": "lake-catalog"}
-    assert found == {
-        command: "s3://lake/wakupush" if "lake" in volumes else None for command, volumes in VOLUMES.items()
-    }
+    assert not any("lake" in name or "reports" in name for name in of_kind(rendered, "PersistentVolumeClaim"))
+    found = set()
+    for command, _, container in jobs(rendered):
+        env = {entry["name"]: entry for entry in container["env"]}
+        mounted = {mount["name"] for mount in container["volumeMounts"]} - {"settings"}
+        assert mounted == {"tmp"} | VOLUMES[command] - {"lake", "reports"}
+        reports = env.get("WAKUPUSH_PIPELINE__REPORTS", {}).get("value")
+        assert reports == ("s3://lake/reports" if "reports" in VOLUMES[command] else None)
+        warehouse = env.get("WAKUPUSH_PIPELINE__WAREHOUSE", {}).get("value")
+        assert warehouse == ("s3://lake/wakupush" if "lake" in VOLUMES[command] else None)
+        assert ("WAKUPUSH_PIPELINE__CATALOG" in env) == ("lake" in VOLUMES[command])
+        if "lake" in VOLUMES[command]:
+            secret = env["WAKUPUSH_PIPELINE__CATALOG"]["valueFrom"]["secretKeyRef"]
+            assert secret == {"name": "wakupush", "key": "lake-catalog"}
+        found.add(command)
+    assert found == VOLUMES.keys()
 
 
 def test_reports_in_a_store_need_a_lake_in_a_store():
@@ -191,18 +196,14 @@ def test_reports_in_a_store_need_a_lake_in_a_store():
 
 
 def test_pipeline_jobs_have_their_databases():
-    jobs = {"warm": "warm-topics", "other": "synthesize"}
     more = [
         f"pipeline.jobs.{name}.schedule=0 0 * * *,pipeline.jobs.{name}.args={{pipeline,{command}}}"
-        for name, command in jobs.items()
+        for name, command in {"warm": "warm-topics", "other": "synthesize"}.items()
     ]
-    found = {}
     more.append("externalSecrets.remote.postgresRebuild.key=wakupush/postgres")
-    for each, spec in pod_specs(objects(VALUES["keda"], "--set", ",".join(more))):
-        if each["kind"] == "CronJob":
-            [container] = spec["containers"]
-            names = {entry["name"] for entry in container["env"]}
-            found[container["args"][1]] = {name for name in names if name.endswith("DSN")}
+    found = {}
+    for command, _, container in jobs(objects(VALUES["keda"], "--set", ",".join(more))):
+        found[command] = {entry["name"] for entry in container["env"] if entry["name"].endswith("DSN")}
     assert found == DATABASES | {
         "fetch-archive": set(),
         "warm-topics": {"WAKUPUSH_POSTGRES__DSN"},
@@ -288,12 +289,8 @@ def test_migration_makes_logins_from_parts_of_a_secret():
     assert found["feedback"]["WAKUPUSH_POSTGRES__DSN"] == (
         "postgresql://wakupush_feedback:$(POSTGRES_PASSWORD)@$(POSTGRES_HOST):5433/push?sslmode=verify-full"
     )
-    [args] = [
-        spec["containers"][0]["args"]
-        for each, spec in pod_specs(objects(VALUES["minimal"], "--set", options))
-        if component(each) == "migrate"
-    ]
-    assert args == ["migrate", "--pre", "--logins"]
+    [job] = of_kind(objects(VALUES["minimal"], "--set", options), "Job").values()
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--pre", "--logins"]
 
 
 def test_connection_strings_can_be_given():
@@ -344,10 +341,12 @@ def test_each_process_has_its_own_redis_user(name, url):
 
 def test_keda_has_its_own_redis_user():
     rendered = objects(VALUES["keda"])
-    triggers = [each["spec"]["triggers"] for each in rendered if each["kind"] == "ScaledObject"]
+    triggers = [each["spec"]["triggers"] for each in of_kind(rendered, "ScaledObject").values()]
     assert {one["metadata"].get("username") for each in triggers for one in each if one["type"] == "redis"} == {"keda"}
-    [targets] = [each["spec"]["secretTargetRef"] for each in rendered if each["kind"] == "TriggerAuthentication"]
-    assert targets == [{"parameter": "password", "name": "wakupush", "key": "redis-keda-password"}]
+    [authentication] = of_kind(rendered, "TriggerAuthentication").values()
+    assert authentication["spec"]["secretTargetRef"] == [
+        {"parameter": "password", "name": "wakupush", "key": "redis-keda-password"}
+    ]
 
 
 @SETS

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from deploy.monitoring.rules import COMPONENTS
-from support.deploy.chart import ROOT, VALUES, need, objects
+from support.deploy.chart import ROOT, VALUES, need, objects, of_kind
 
 need("helm")
 #: Where `make setup-promtool` puts it if the machine has none.
@@ -31,7 +31,7 @@ NAMESPACE = "push"
 
 
 def groups(*options):
-    [rule] = [each for each in objects(VALUES["keda"], *options) if each["kind"] == "PrometheusRule"]
+    [rule] = of_kind(objects(VALUES["keda"], *options), "PrometheusRule").values()
     return rule["spec"]["groups"]
 
 
@@ -84,13 +84,8 @@ def test_missing_process_shows_beside_another_release(series, expected, tmp_path
 
 
 def query(pool):
-    [found] = [
-        trigger["metadata"]["query"]
-        for each in objects(VALUES["keda"])
-        if each["kind"] == "ScaledObject" and each["metadata"]["name"] == f"wakupush-{pool}"
-        for trigger in each["spec"]["triggers"]
-        if trigger["type"] == "prometheus"
-    ]
+    triggers = of_kind(objects(VALUES["keda"]), "ScaledObject")[f"wakupush-{pool}"]["spec"]["triggers"]
+    [found] = [trigger["metadata"]["query"] for trigger in triggers if trigger["type"] == "prometheus"]
     return found
 
 

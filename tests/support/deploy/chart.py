@@ -76,15 +76,24 @@ def render(values: Path | None = None, *options: str) -> str:
     return result.stdout
 
 
+#: Dashboards and alerts are files of the chart. Rules say of all budgets and network policies what is in them.
+NOT_GOLDEN = ("monitoring.dashboards", "monitoring.rules", "podDisruptionBudget.enabled", "networkPolicy.enabled")
+
+
 def golden() -> str:
-    """What the golden file holds: the values with most parts, without the dashboards, which are files of the chart."""
-    return render(VALUES["keda"], "--set", "monitoring.dashboards=false")
+    """What the golden file holds: the values with most parts, without what other tests say everything of."""
+    return render(VALUES["keda"], "--set", ",".join(f"{name}=false" for name in NOT_GOLDEN))
 
 
 @cache
 def objects(values: Path, *options: str) -> list[dict]:
     """What is rendered, to be read only."""
     return [document for document in yaml.load_all(render(values, *options), yaml.CSafeLoader) if document]
+
+
+def of_kind(rendered: list[dict], kind: str) -> dict[str, dict]:
+    """The objects of a kind, by their names."""
+    return {document["metadata"]["name"]: document for document in rendered if document["kind"] == kind}
 
 
 def pod_templates(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
@@ -103,6 +112,14 @@ def pod_specs(rendered: list[dict]) -> Iterator[tuple[dict, dict]]:
     """Every object that makes pods, and the pod's spec."""
     for document, template in pod_templates(rendered):
         yield document, template["spec"]
+
+
+def jobs(rendered: list[dict]) -> Iterator[tuple[str, dict, dict]]:
+    """Every job of the pipeline: its command, its pod's spec and its container."""
+    for document, spec in pod_specs(rendered):
+        if document["kind"] == "CronJob":
+            [container] = spec["containers"]
+            yield container["args"][1], spec, container
 
 
 def settings_schema() -> dict:
@@ -227,12 +244,7 @@ def component(document: dict) -> str:
 
 
 def policy_of_doctor(rendered):
-    [policy] = [
-        document["spec"]
-        for document in rendered
-        if (document["kind"], document["metadata"]["name"]) == ("NetworkPolicy", "wakupush-doctor")
-    ]
-    return policy
+    return of_kind(rendered, "NetworkPolicy")["wakupush-doctor"]["spec"]
 
 
 #: What may reach which part; whatever is not named reaches none.
