@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.loads import LOADS, Measured
 from support.pipeline import happenings
-from support.pipeline.happenings import FIRST, LAST, day_of
+from support.pipeline.happenings import FIRST, LAST, day_of, ignore
 from wakupush.model.queues import QUEUES
 from wakupush.pipeline import capacity
 from wakupush.pipeline.capacity import CONCURRENCY, USE, Load, Question, enough, play, values
@@ -38,10 +38,6 @@ def load(*messages, cost=0.001, posts=0.0, times=None):
     counts = np.array(messages, dtype=float)
     times = np.arange(len(counts)) if times is None else np.array(times)
     return Load(time=times.astype(float), messages=counts, work=counts * cost, posts=np.full(len(counts), posts))
-
-
-def ignore(*_):
-    pass
 
 
 @given(

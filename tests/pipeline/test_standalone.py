@@ -134,18 +134,6 @@ def test_files_of_a_killed_executor_go(new_database, tmp_path):
         assert in_lake(way.dsn, s3) == in_postgres(way.dsn)
 
 
-def test_object_store_takes_made_up_events(new_database, tmp_path):
-    folder = {
-        "WAKUPUSH_PIPELINE__WAREHOUSE": str(tmp_path / "lake"),
-        "WAKUPUSH_PIPELINE__CATALOG": '{"type": "hadoop"}',
-    }
-    told = Way(new_database(), tmp_path / "local", folder).run(*MADE_UP)
-    with store(tmp_path) as s3:
-        way = Way(new_database(), tmp_path / "shared", s3.environment)
-        assert way.run(*MADE_UP, "--warehouse", "s3://lake/another") == told
-        assert {key.split("/")[0] for key in s3.objects()} == {"another"}
-
-
 def test_reports_lie_in_the_store_as_browsers_want_them(new_database, tmp_path):
     with store(tmp_path) as s3:
         way = Way(new_database(), tmp_path / "shared", s3.environment)

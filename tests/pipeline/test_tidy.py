@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.pipeline import happenings
-from support.pipeline.happenings import DAYS, FIRST, day_of, kept_from
+from support.pipeline.happenings import DAYS, FIRST, day_of, ignore, kept_from
 from wakupush.pipeline import tidy
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake import catalog, export
@@ -16,10 +16,6 @@ from wakupush.pipeline.lake.lake import EVENTS, Lake
 from wakupush.pipeline.report import report
 
 DAY = 86_400.0
-
-
-def ignore(*_):
-    pass
 
 
 @pytest.fixture

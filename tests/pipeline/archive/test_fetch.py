@@ -21,6 +21,10 @@ from wakupush.waku.node import WakuNode
 
 KEY = PrivateKey.generate()
 OTHER_SHARD = "/waku/2/rs/16/64"
+NOBODY = "http://127.0.0.1:1"
+MESSAGE = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1, meta=b"m")
+#: Its file is named 19700101T00.
+AN_HOUR = Hour(SHARD, 0)
 
 
 @pytest.fixture(scope="module", params=["nwaku", "go-waku"])
@@ -42,17 +46,25 @@ def settings_of(make_settings, tmp_path):
     return make
 
 
+@pytest.fixture
+def archive(settings_of):
+    return Archive.of(settings_of(NOBODY).pipeline, KEY.public_key)
+
+
 def run(settings, hours=5):
     return fetch.run(settings, time.time() - 3600 * hours, lambda *_: None)
 
 
-def stored(settings):
+def stored(archive):
     """Return the rows of an archive, by hash, and check that it has none twice."""
-    archive = Archive.of(settings.pipeline, KEY.public_key)
     rows = [row for path in archive.files() for row in parquet.read_table(path, schema=SCHEMA).to_pylist()]
     by_hash = {row["hash"]: row for row in rows}
     assert len(by_hash) == len(rows)
     return by_hash
+
+
+def names(archive):
+    return [path.name for path in archive.files()]
 
 
 def publish(url, shard, sent):
@@ -62,7 +74,7 @@ def publish(url, shard, sent):
     return {message_hash(shard, message): message for message in sent}
 
 
-def test_everything_of_ours_and_nothing_else(node, settings_of):
+def test_everything_of_ours_and_nothing_else(node, settings_of, archive):
     history = History.of(KEY.public_key, seed=1, days=3 / 24)
     ours = {}
     for number in range(125):  # several pages
@@ -76,7 +88,7 @@ def test_everything_of_ours_and_nothing_else(node, settings_of):
     settings = settings_of(node, node)  # two Stores have the same
     fetched = run(settings)
     assert (fetched.messages, fetched.failed, fetched.malformed) == (len(ours), 0, 0)
-    found = stored(settings)
+    found = stored(archive)
     assert found.keys() == ours.keys()
     for hash_, message in ours.items():
         row = found[hash_]
@@ -88,10 +100,10 @@ def test_everything_of_ours_and_nothing_else(node, settings_of):
     again = run(settings)
     assert again.complete_before >= 4
     assert again.hours + again.complete_before == fetched.hours
-    assert stored(settings).keys() == (ours | late).keys()
+    assert stored(archive).keys() == (ours | late).keys()
 
 
-def test_what_fails_is_fetched_by_the_next_run(node, settings_of):
+def test_what_fails_is_fetched_by_the_next_run(node, settings_of, archive):
     settings = settings_of(node)
     history = History.of(KEY.public_key, seed=3, days=1 / 24)
     sent = publish(node, SHARD, history.register(PrivateKey.generate()))
@@ -103,78 +115,63 @@ def test_what_fails_is_fetched_by_the_next_run(node, settings_of):
     assert failed.failed >= 1
     assert "Node" in failed.error
     # What was cut off has left nothing that counts.
-    archive = Archive.of(settings.pipeline, KEY.public_key)
     assert len(archive.files()) == len(list(archive.folder.glob("*/*"))) < failed.hours
     run(settings)
-    assert sent.keys() <= stored(settings).keys()
+    assert sent.keys() <= stored(archive).keys()
 
 
-def test_a_run_that_was_killed_is_gone_on_with(settings_of):
-    settings = settings_of("http://127.0.0.1:1")
-    archive = Archive.of(settings.pipeline, KEY.public_key)
-    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1)
-    hour = Hour(SHARD, 0)
-    archive.write(hour, [{b"a" * 32: message}], is_complete=False)
-    partial = archive.folder / f"{hour.path.rpartition('/')[0]}/.19700101T00.parquet-0123"
+def test_a_run_that_was_killed_is_gone_on_with(archive):
+    archive.write(AN_HOUR, [{b"a" * 32: MESSAGE}], is_complete=False)
+    partial = archive.folder / f"{AN_HOUR.path.rpartition('/')[0]}/.19700101T00.parquet-0123"
     partial.write_bytes(b"half of a fi")
-    assert [path.name for path in archive.files()] == ["19700101T00.open.parquet"]
+    assert names(archive) == ["19700101T00.open.parquet"]
     with archive.writing():
         assert not partial.exists()
         with pytest.raises(PipelineError, match="another run is writing"), archive.writing():
             pass
-        archive.write(hour, [{b"a" * 32: message}, {b"b" * 32: message}], is_complete=True)
-    assert archive.is_complete(hour)
-    assert [path.name for path in archive.files()] == ["19700101T00.parquet"]
-    assert len(stored(settings)) == 2
+        archive.write(AN_HOUR, [{b"a" * 32: MESSAGE}, {b"b" * 32: MESSAGE}], is_complete=True)
+    assert archive.is_complete(AN_HOUR)
+    assert names(archive) == ["19700101T00.parquet"]
+    assert len(stored(archive)) == 2
 
 
-def test_an_hour_without_messages_is_asked_for_again(settings_of):
+def test_an_hour_without_messages_is_asked_for_again(archive):
     """A Store that is new, or keeps less than another, has nothing either."""
-    archive = Archive.of(settings_of("http://127.0.0.1:1").pipeline, KEY.public_key)
-    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1)
-    hour = Hour(SHARD, 0)
-    assert archive.write(hour, [], is_complete=True) == 0
-    assert not archive.is_complete(hour)
-    assert archive.write(hour, [{b"a" * 32: message}], is_complete=False) == 1
+    assert archive.write(AN_HOUR, [], is_complete=True) == 0
+    assert not archive.is_complete(AN_HOUR)
+    assert archive.write(AN_HOUR, [{b"a" * 32: MESSAGE}], is_complete=False) == 1
     # What there is of it stays.
-    assert archive.write(hour, [{}], is_complete=True) == 0
-    assert [path.name for path in archive.files()] == ["19700101T00.open.parquet"]
-    assert archive.write(hour, [{b"a" * 32: message}], is_complete=True) == 1
-    assert archive.is_complete(hour)
+    assert archive.write(AN_HOUR, [{}], is_complete=True) == 0
+    assert names(archive) == ["19700101T00.open.parquet"]
+    assert archive.write(AN_HOUR, [{b"a" * 32: MESSAGE}], is_complete=True) == 1
+    assert archive.is_complete(AN_HOUR)
 
 
-def test_what_a_store_lost_stays_in_the_archive(settings_of):
+def test_what_a_store_lost_stays_in_the_archive(archive):
     """A Store that was set up anew within an hour has only the rest of it."""
-    settings = settings_of("http://127.0.0.1:1")
-    archive = Archive.of(settings.pipeline, KEY.public_key)
-    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1, meta=b"m")
     first, second, third = (letter * 32 for letter in (b"a", b"b", b"c"))
-    hour = Hour(SHARD, 0)
-    archive.write(hour, [{first: message, second: message}], is_complete=False)
-    assert archive.write(hour, [{second: message}, {third: message}], is_complete=False) == 3
-    assert stored(settings).keys() == {first, second, third}
-    assert archive.write(hour, [{third: message}], is_complete=True) == 3
-    assert archive.is_complete(hour)
-    assert [path.name for path in archive.files()] == ["19700101T00.parquet"]
-    rows = stored(settings)
+    archive.write(AN_HOUR, [{first: MESSAGE, second: MESSAGE}], is_complete=False)
+    assert archive.write(AN_HOUR, [{second: MESSAGE}, {third: MESSAGE}], is_complete=False) == 3
+    assert stored(archive).keys() == {first, second, third}
+    assert archive.write(AN_HOUR, [{third: MESSAGE}], is_complete=True) == 3
+    assert archive.is_complete(AN_HOUR)
+    assert names(archive) == ["19700101T00.parquet"]
+    rows = stored(archive)
     assert rows.keys() == {first, second, third}
-    assert all(message_of(row) == message for row in rows.values())
+    assert all(message_of(row) == MESSAGE for row in rows.values())
 
 
-def test_a_damaged_open_file_is_told(settings_of):
-    archive = Archive.of(settings_of("http://127.0.0.1:1").pipeline, KEY.public_key)
-    message = WakuMessage(payload=b"x", content_topic="/waku/1/0x01020304/rfc26", timestamp=1)
-    hour = Hour(SHARD, 0)
-    archive.write(hour, [{b"a" * 32: message}], is_complete=False)
+def test_a_damaged_open_file_is_told(archive):
+    archive.write(AN_HOUR, [{b"a" * 32: MESSAGE}], is_complete=False)
     [path] = archive.files()
     path.write_bytes(b"PAR1")
     with pytest.raises(PipelineError, match=r"T00\.open\.parquet cannot be read \(ArrowInvalid\): if it is damaged"):
-        archive.write(hour, [{b"b" * 32: message}], is_complete=True)
+        archive.write(AN_HOUR, [{b"b" * 32: MESSAGE}], is_complete=True)
     assert archive.files() == [path]
 
 
 def test_the_server_has_to_be_known(settings_of, tmp_path):
-    settings = settings_of("http://127.0.0.1:1").model_copy(update={"public_key": None})
+    settings = settings_of(NOBODY).model_copy(update={"public_key": None})
     with pytest.raises(PipelineError, match="WAKUPUSH_PUBLIC_KEY is missing, and no private key: set"):
         run(settings)
     unreadable = settings.model_copy(update={"identity_key_file": tmp_path})

@@ -9,7 +9,7 @@ import pytest
 from support.deciding import IDENTITY
 from support.pipeline import happenings
 from support.pipeline.exported import events_of, expected_rows, in_lake, make
-from support.pipeline.happenings import FIRST, seconds
+from support.pipeline.happenings import ignore
 from wakupush.model.roles import Role
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake import export
@@ -17,10 +17,6 @@ from wakupush.pipeline.lake.lake import EVENTS, MARK, Lake
 from wakupush.postgres import events as writing
 from wakupush.postgres import exporting
 from wakupush.postgres.backlog import ExportBacklog, export_backlog
-
-
-def ignore(*_):
-    pass
 
 
 def test_every_event_once_over_many_runs(spark, connection, dsn, make_settings):
@@ -168,17 +164,6 @@ def test_what_keeps_it_from_working_is_told(spark, connection, dsn, make_setting
     (tmp_path / "file").write_text("")
     with pytest.raises(PipelineError, match="cannot be used"):
         export.run(spark, make_settings(dsn, keys=tmp_path / "file" / "keys"), ignore)
-
-
-def test_one_key_with_most_of_the_events(spark, connection, dsn, make_settings):
-    """Three quarters of all events are of one user, one day and one kind."""
-    events = make(60)
-    hot = next(event for event in events if event.kind == "admitted")
-    events += [replace(hot, time=seconds(FIRST) + number / 100) for number in range(3 * len(events))]
-    happenings.write(connection, events, size=700)
-    settings = make_settings(dsn, step_rows=500)
-    assert export.run(spark, settings, ignore).rows == len(events)
-    assert in_lake(spark, settings) == expected_rows(events)
 
 
 def test_a_lake_without_a_key_goes_on(spark, connection, dsn, make_settings):

@@ -16,6 +16,7 @@ import pytest
 
 from support.pipeline import happenings
 from support.pipeline.exported import expected_rows, in_lake, make
+from support.pipeline.happenings import ignore
 from wakupush.devnet.processes import wait_until
 from wakupush.pipeline.lake import export
 from wakupush.postgres import exporting
@@ -51,10 +52,6 @@ main()
 """
 STOPS = ("the branch is made", "events are appended", "before the commit", "in the transaction")
 IN_POSTGRES = "in the catalog"
-
-
-def ignore(*_):
-    pass
 
 
 @pytest.fixture

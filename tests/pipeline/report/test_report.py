@@ -13,7 +13,7 @@ import pytest
 from deploy.monitoring.dashboards import Look
 from deploy.monitoring.reports import REPORTS
 from support.pipeline import counting, happenings
-from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, kept_from
+from support.pipeline.happenings import EMPTY, FIRST, LAST, day_of, ignore, kept_from
 from wakupush.model.events import EventKind
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake import export
@@ -34,10 +34,6 @@ def events():
         EventKind.SEGMENT, EventKind.REFUSED, EventKind.DEAD_LETTER
     }  # fmt: skip
     return found
-
-
-def ignore(*_):
-    pass
 
 
 @pytest.fixture(scope="module")
