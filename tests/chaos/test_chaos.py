@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from chaos.faults import FAULTS, LOSSY_FAULTS, OUTLASTING_FAULT, REST, Fault, _parts, schedule
+from chaos.faults import FAULTS, LOSSY_FAULTS, OUTLASTING_FAULT, Fault, schedule
 from chaos.run import Options, open_directory, run
 
 #: A run of a minute has no time for faults that are longer.
@@ -80,19 +80,6 @@ def _alone(fault: Fault, settings: dict[str, str] | None = None) -> Options:
         settings=SETTINGS | (settings or {}),
         worker_module="chaos.brisk_worker",
     )
-
-
-def test_the_same_seed_gives_the_same_faults() -> None:
-    first, second, other = (schedule(Random(seed), FAULTS, 300, pause=3, alone=True) for seed in (1, 1, 2))
-    assert first == second != other
-
-
-def test_faults_of_one_part_never_overlap() -> None:
-    planned = schedule(Random(1), FAULTS, 300, pause=0.5, alone=False)
-    for number, one in enumerate(planned):
-        for another in planned[number + 1 :]:
-            if set(_parts(one.fault)) & set(_parts(another.fault)):
-                assert another.at >= one.at + one.seconds + REST
 
 
 def test_full_run_plans_every_fault() -> None:

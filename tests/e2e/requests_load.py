@@ -1,14 +1,13 @@
 """A client that asks for pushes all the time, and what a process tells of itself."""
 
 import re
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
 
 import httpx2
 
+from e2e.stacks import wakupush
 from support.devnet import serving
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
@@ -101,6 +100,4 @@ def metric(url, name, **labels):
 
 def doctor(stack):
     """Return what `wakupush doctor` says, in one line."""
-    command = [sys.executable, "-m", "wakupush", "doctor"]
-    done = subprocess.run(command, env=stack.environment, capture_output=True, text=True, check=False)
-    return " ".join(done.stdout.split())
+    return " ".join(wakupush(stack.environment, "doctor").stdout.split())

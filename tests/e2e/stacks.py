@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,6 +46,12 @@ def refused_by_redis(stack: Stack) -> list[tuple[str, str, str]]:
         refusals = {(entry["username"], entry["reason"], entry["object"]) for entry in redis.acl_log()}
     # redis-py names itself and asks for notices of maintenance; a refusal changes nothing.
     return sorted(each for each in refusals if not each[2].startswith("client"))
+
+
+def wakupush(environment: Mapping[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of the server, and return its exit code and what it printed."""
+    command = [sys.executable, "-m", "wakupush", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 @contextmanager

@@ -89,17 +89,6 @@ def test_pushes_to_made_up_devices_arrive_until_they_unregister(server, observer
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("canary")
-def test_the_part_that_fails_is_named(server, port):
-    wait_until(lambda: min(pushes(port, "arrived").values(), default=0) >= 1, timeout=120, what="pushes arrive")
-    server.workers["dispatch"].stop()
-    try:
-        wait_until(lambda: sum(pushes(port, "request").values()) > 0, timeout=120, what="no request is answered")
-    finally:
-        server.workers["dispatch"].start()
-
-
-@pytest.mark.timeout(600)
 def test_a_real_device_takes_the_place_of_the_made_up_ones(server, observer, port):
     real = {"WAKUPUSH_CANARY__DEVICE_TOKEN": "a" * 64, "WAKUPUSH_CANARY__APN_TOPIC": "org.example.app"}
     environment = {**os.environ, **server.environment, "WAKUPUSH_HTTP_PORT": str(port), **real}

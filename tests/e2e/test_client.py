@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import httpx2
 import pytest
 
-from e2e.clients import SHARD, Bot, Recorder, device, eventually, frozen, key, notify, people
+from e2e.clients import SHARD, Bot, device, eventually, frozen, key, notify, people
 from wakupush.client.client import Client, SendingDisabledError
 from wakupush.client.config import Config
 from wakupush.client.drivers.history import History
@@ -161,54 +161,6 @@ def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
     assert seen == [(seen[0][0], 1), (seen[0][0], 2)]
     for events in (first, second):
         assert [event.enrolment.status for event in events if isinstance(event, Enrolled)] == [Status.REGISTERED]
-
-
-def test_contacts_find_a_renewed_token(stack, either, pushes):
-    async def run():
-        passed = 0.0
-        async with AsyncExitStack() as exits:
-            running = Recorder(await exits.enter_async_context(either()))
-            file = exits.enter_context(SqliteFile(":memory:"))
-            clocks = {"alice": lambda: time.time() + passed, "bob": time.time}
-            alice, bob = [
-                await exits.enter_async_context(Client(PrivateKey.generate(), running, file.account(name), now=clock))
-                for name, clock in clocks.items()
-            ]
-            alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
-            assert await alice.wait_until_settled(120)
-            bob.enable_sending()
-            assert await notify(bob, alice) == [Result.ACCEPTED]
-            token = alice.registration.access_token
-            assert [way.access_token for way in bob.acquaintance(key(alice)).ways] == [token]
-            await eventually(pushes)
-
-            async def renewed(version):
-                alice.try_again()  # wakes it as a passing time would
-                await eventually(lambda: alice.registration.enrolments[0].version == version)
-                assert await alice.wait_until_settled(120)
-                assert await alice.wait_until_advertised(120)
-
-            passed += 15 * 86_400.0
-            await renewed(2)
-            assert alice.registration.access_token != token
-            before = len(running.published)
-            assert await notify(bob, alice) == [Result.ACCEPTED]
-            # A request with the old token, a query, and a request with the new one.
-            assert len(running.published) == before + 3
-            assert len(await eventually(pushes)) == 1
-
-            with stack.connect() as connection:
-                marked = connection.execute(
-                    "UPDATE registrations SET token_died_at = now() WHERE key_hash = %s", [key(alice).key_hash]
-                )
-                assert marked.rowcount == 1
-            assert await notify(bob, alice) == [Result.NOT_REGISTERED]
-            passed += 7 * 86_400.0
-            await renewed(3)
-            assert await notify(bob, alice) == [Result.ACCEPTED]
-            assert len(await eventually(pushes)) == 1
-
-    asyncio.run(run())
 
 
 def test_a_client_repairs_its_registration(stack, either, pushes):

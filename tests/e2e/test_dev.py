@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from e2e.dev import running
+from e2e.stacks import wakupush
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
@@ -144,17 +145,14 @@ def test_a_part_that_runs_already_is_used():
 
 
 def test_failed_part_ends_dev_with_the_reason():
-    command = [sys.executable, "-m", "wakupush", "dev", "--postgres-dsn", "postgresql://127.0.0.1:1/nowhere"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = wakupush(os.environ, "dev", "--postgres-dsn", "postgresql://127.0.0.1:1/nowhere")
     assert result.returncode == 1
     assert "wakupush migrate failed" in result.stdout
     assert "connection" in result.stdout
 
 
 def test_wrong_setting_is_named_without_its_value():
-    command = [sys.executable, "-m", "wakupush", "dev"]
-    environment = os.environ | {"WAKUPUSH_GORUSH__FEEDBACK_SECRET": "planted:secret"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    result = wakupush(os.environ | {"WAKUPUSH_GORUSH__FEEDBACK_SECRET": "planted:secret"}, "dev")
     assert result.returncode == 2
     assert "WAKUPUSH_GORUSH__FEEDBACK_SECRET" in result.stderr
     assert "planted" not in result.stdout + result.stderr

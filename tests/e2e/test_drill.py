@@ -17,7 +17,6 @@ from wakupush.client.drivers.transport import LightTransport
 from wakupush.client.events import Enrolled
 from wakupush.client.rules.registering import Status
 from wakupush.client.rules.sending import Result
-from wakupush.devnet.observer import Observer
 from wakupush.devnet.postgres import temporary_postgres
 from wakupush.devnet.stack import SHARDS, External
 from wakupush.pipeline.session import missing_parts
@@ -86,28 +85,6 @@ def rows(dsn, key):
         return contents(connection, Identity.of(key))
 
 
-class Pushes:
-    """The device tokens that gorush was asked to push to."""
-
-    def __init__(self, stack):
-        self._observer = Observer(stack.node_url, stack.gorush_url)
-        self._tokens = set()
-
-    def tokens(self):
-        self._tokens |= {token for push in self._observer.pushes() for token in push.notification["tokens"]}
-        return self._tokens
-
-    def close(self):
-        self._observer.close()
-
-
-@pytest.fixture
-def pushes(stack):
-    pushes = Pushes(stack)
-    yield pushes
-    pushes.close()
-
-
 async def register(client, stack, token, seconds=120.0):
     client.enable_receiving(device(token), [stack.key.public_key])
     assert await client.wait_until_settled(seconds)
@@ -122,7 +99,12 @@ async def push(sender, receiver):
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
-    events = []
+    events, tokens = [], set()
+
+    def pushed_to():
+        """Return the device tokens that gorush was asked to push to."""
+        tokens.update(token for push in pushes() for token in push.notification["tokens"])
+        return tokens
 
     async def run():
         light = partial(LightTransport, stack.node_url, [SHARDS[0]])
@@ -153,8 +135,8 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
             assert await push(bob, alice) == [Result.ACCEPTED]
             assert await push(bob, eve) == [Result.ACCEPTED]
             assert await push(bob, dora) == []
-            await eventually(lambda: "eve" in pushes.tokens(), 300)
-            assert pushes.tokens() == {"alice", "eve"}
+            await eventually(lambda: "eve" in pushed_to(), 300)
+            assert pushed_to() == {"alice", "eve"}
 
     asyncio.run(run())
     # Nobody was told of anything but that eve is registered.

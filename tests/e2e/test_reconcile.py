@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -12,6 +11,7 @@ import httpx2
 import pytest
 from redis import Redis
 
+from e2e.stacks import wakupush
 from support.devnet import serving
 from wakupush.devnet import messages
 from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
@@ -148,17 +148,6 @@ def test_a_registration_with_full_lists_in_one_message(stack, client, way):
     assert client.kinds()["answered"] == 1
 
 
-def test_ingest_killed_before_enqueueing(stack, client):
-    """What it took out of the node is gone with it."""
-    stack.ingest.kill()
-    client.register()
-    for shard in SHARDS:
-        client.node.read(shard)
-    stack.ingest.start()
-    client.wait()
-    assert client.kinds()["registered"] == 1
-
-
 def test_redis_is_wiped_while_messages_are_queued(stack, client):
     client.register()
     client.wait()
@@ -244,14 +233,6 @@ def test_two_of_each_handle_each_message_once(stack, client):
     wait_until(lambda: client.pushes() == 20, timeout=120, what="all pushes")
 
 
-def test_the_node_is_restarted_with_messages_unread(stack, client):
-    stack.ingest.stop()
-    client.register()
-    httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
-    stack.ingest.start()
-    client.wait()
-
-
 def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
     """A nwaku drops the oldest of 10 unread messages; of a go-waku the archive waits until it is read."""
     manners = "go-waku" if "go-waku" in str(stack.node._command) else "nwaku"
@@ -275,14 +256,13 @@ def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
             log=stack.directory / "small-live.log",
             env=environment,
         )
-        once = [sys.executable, "-m", "wakupush", "ingest", "reconcile", "--once", "--since", "5m"]
         with live:
             wait_until(
                 lambda: not httpx2.get(f"{node}/dev/counters").json()["archived"] < 30,
                 timeout=120,
                 what="everything is archived",
             )
-            result = subprocess.run(once, env=environment, capture_output=True, text=True, check=False)
+            result = wakupush(environment, "ingest", "reconcile", "--once", "--since", "5m")
             assert result.returncode == 0, result.stdout + result.stderr
             assert f"{SHARDS[0]} dispatch: 30 examined" in result.stdout
             client.wait()
@@ -302,13 +282,7 @@ def test_old_requests_of_the_store_are_not_pushed(stack, client):
         client.send(replace(registration, timestamp=time.time_ns() - 7000 * 10**9))
         for shard in SHARDS:
             client.node.read(shard)
-        result = subprocess.run(
-            [sys.executable, "-m", "wakupush", "ingest", "reconcile", "--once", "--since", "3h"],
-            env=stack.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = wakupush(stack.environment, "ingest", "reconcile", "--once", "--since", "3h")
         assert result.returncode == 0, result.stderr
         client.wait()
     finally:

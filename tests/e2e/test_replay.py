@@ -2,9 +2,8 @@
 
 import base64
 import json
+import os
 import re
-import subprocess
-import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from e2e.stacks import wakupush
 from support.devnet import serving
 from wakupush.devnet import conversation
 from wakupush.operate import replay as devnet_replay
@@ -45,8 +45,7 @@ def read(node_url):
 
 
 def replay(file, url, *options):
-    command = [sys.executable, "-m", "wakupush", "replay", str(file), "--waku-url", url, *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return wakupush(os.environ, "replay", file, "--waku-url", url, *options)
 
 
 def counts(result):

@@ -1,12 +1,11 @@
 """Another key for clients: nothing is lost and nothing doubled, and those who know the key of before are served."""
 
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
 
 from e2e.requests_load import Load
+from e2e.stacks import wakupush
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
 from wakupush.devnet.observer import Observer
@@ -33,8 +32,7 @@ def identity(stack):
     """Run a command for the server's keys; return its exit code and its lines."""
 
     def run(*arguments):
-        command = [sys.executable, "-m", "wakupush", "identity", *map(str, arguments)]
-        done = subprocess.run(command, env=stack.environment, capture_output=True, text=True, check=False)
+        done = wakupush(stack.environment, "identity", *arguments)
         return done.returncode, done.stdout.splitlines() or done.stderr.splitlines()
 
     return run

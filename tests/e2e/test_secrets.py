@@ -4,8 +4,6 @@ import base64
 import json
 import re
 import secrets
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,6 +14,7 @@ import pytest
 from celery.events import EventReceiver
 from redis import Redis
 
+from e2e.stacks import wakupush
 from support import stored
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
@@ -247,10 +246,9 @@ def _table(connection, table):
 
 def dead_letters(stack, *arguments):
     """Return the output of ``wakupush dead-letters``."""
-    command = [sys.executable, "-m", "wakupush", "dead-letters", *arguments]
-    return subprocess.run(
-        command, env=stack.environment, capture_output=True, text=True, timeout=300, check=True
-    ).stdout
+    done = wakupush(stack.environment, "dead-letters", *arguments)
+    done.check_returncode()
+    return done.stdout
 
 
 def _wait_for_answers(observer, clients, count):

@@ -5,12 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from wakupush.devnet import messages
-from wakupush.devnet.observer import Observer
+from e2e.users import User
 from wakupush.devnet.processes import wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol.hashing import message_hash
-from wakupush.protocol.keys import PrivateKey
 from wakupush.waku.node import WakuNode
 
 
@@ -22,28 +20,16 @@ def stack(start_stack):
 @pytest.fixture
 def sent(stack):
     """Register a device whose first push fails in passing, ask for a push; return the message and the pushes."""
-    client, server = PrivateKey.generate(), stack.key.public_key
-    registered = messages.registration(client, server, device_token="flaky-1")
-    request = messages.request(client, server, [messages.notification(client.public_key.key_hash, registered)])
-    pushes = []
-    with (
-        WakuNode(stack.node_url) as node,
-        stack.connect() as connection,
-        closing(Observer(stack.node_url, stack.gorush_url)) as observer,
-    ):
-        node.publish(SHARDS[0], messages.register(client, server, registered))
-        count = "SELECT count(*) FROM registrations"
-        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=60, what="the device is registered")
-        node.publish(SHARDS[0], request)
-
-        def delivered():
-            pushes.extend(observer.pushes())
-            return [push.outcome for push in pushes][1:] == ["delivered"]
-
-        wait_until(delivered, timeout=120, what="the second attempt is delivered")
+    with WakuNode(stack.node_url) as node, stack.connect() as connection:
+        user = User(stack, node, device_token="flaky-1")
+        with closing(user.observer):
+            user.register()
+            user.wait(replies=1)
+            request = user.ask_for_push()
+            user.wait(replies=2, delivered=1)
         done = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
         wait_until(lambda: connection.execute(done).fetchone() == (1,), timeout=60, what="that is stored")
-    return request, pushes
+    return request, user.pushes
 
 
 def traced(stack, trace_id):

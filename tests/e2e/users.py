@@ -26,8 +26,11 @@ class User:
         self.node.publish(SHARDS[0], messages.register(self.key, self.server, self.registered))
 
     def ask_for_push(self, count=1):
+        """Ask for so many pushes at once, and return the request."""
         items = [messages.notification(self.key.public_key.key_hash, self.registered) for _ in range(count)]
-        self.node.publish(SHARDS[0], messages.request(self.key, self.server, items))
+        request = messages.request(self.key, self.server, items)
+        self.node.publish(SHARDS[0], request)
+        return request
 
     def look(self):
         for seen in self.observer.messages():
