@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 from chaos.evidence import Answered, DeviceId, Evidence, Happened, Pushed, Window
 from chaos.plan import Notified, Sent
 from wakupush.model.failures import BY_LABEL, Failure, Retry
 from wakupush.model.queues import DISPATCH, REST
+
+Key, Value = TypeVar("Key"), TypeVar("Value")
 
 #: Seconds by which clocks and logs of different processes may differ.
 SLACK = 1.0
@@ -59,6 +62,14 @@ def states_at(history: list[Happened], at: float, before: float = SLACK) -> set[
     return {state for event, state in found if at - before < event.at <= at + SLACK} | set(earlier[-1:])
 
 
+def _grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in their order."""
+    found = defaultdict(list)
+    for key, value in pairs:
+        found[key].append(value)
+    return dict(found)
+
+
 @dataclass(frozen=True)
 class Case:
     """Evidence with its indexes."""
@@ -68,53 +79,43 @@ class Case:
     @cached_property
     def messages(self) -> dict[str, list[Sent]]:
         """The envelopes of each application message."""
-        found = defaultdict(list)
-        for sent in {sent.envelope: sent for sent in self.evidence.sent}.values():
-            found[sent.id].append(sent)
-        return dict(found)
+        envelopes = {sent.envelope: sent for sent in self.evidence.sent}
+        return _grouped((sent.id, sent) for sent in envelopes.values())
 
     @cached_property
     def received(self) -> dict[str, list[float]]:
         """When each message was handled, by trace id."""
-        found = defaultdict(list)
-        for event in self.evidence.events:
-            if event.kind == "received":
-                found[event.trace_id].append(event.at)
-        return dict(found)
+        return _grouped((event.trace_id, event.at) for event in self.evidence.events if event.kind == "received")
 
     @cached_property
     def answers(self) -> dict[str, list[Answered]]:
         """The answers to each application message, in the order in which they left."""
-        found = defaultdict(list)
-        for answer in sorted(self.evidence.answers, key=lambda answer: answer.at):
-            found[answer.id].append(answer)
-        return dict(found)
+        in_order = sorted(self.evidence.answers, key=lambda answer: answer.at)
+        return _grouped((answer.id, answer) for answer in in_order)
 
     @cached_property
     def pushes(self) -> dict[str, list[Pushed]]:
         """The attempts of each notification."""
-        found = defaultdict(list)
-        for push in self.evidence.pushes:
-            found[push.delivery_key].append(push)
-        return dict(found)
+        return _grouped((push.delivery_key, push) for push in self.evidence.pushes)
 
     @cached_property
     def deliveries(self) -> dict[tuple[str, str], list[Happened]]:
         """The events of each delivery, by trace id and installation, in their order."""
-        found = defaultdict(list)
-        for event in sorted(self.evidence.events, key=lambda event: event.at):
-            if event.installation and event.kind in _OF_DELIVERIES:
-                found[event.trace_id, event.installation].append(event)
-        return dict(found)
+        in_order = sorted(self.evidence.events, key=lambda event: event.at)
+        return _grouped(
+            ((event.trace_id, event.installation), event)
+            for event in in_order
+            if event.installation and event.kind in _OF_DELIVERIES
+        )
 
     @cached_property
     def unregistered(self) -> dict[str, list[float]]:
         """When each installation unregistered."""
-        found = defaultdict(list)
-        for event in self.evidence.events:
-            if event.kind == "unregistered" and event.installation:
-                found[event.installation].append(event.at)
-        return dict(found)
+        return _grouped(
+            (event.installation, event.at)
+            for event in self.evidence.events
+            if event.kind == "unregistered" and event.installation
+        )
 
     @cached_property
     def withheld(self) -> Counter[str]:

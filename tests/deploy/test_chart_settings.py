@@ -9,7 +9,19 @@ import pytest
 import typer
 import yaml
 
-from support.deploy.chart import CHART, PARTS, REACHES, ROOT, VALUES, need, objects, of_kind, pod_specs, render
+from support.deploy.chart import (
+    CHART,
+    COMPOSE_NAMES,
+    PARTS,
+    REACHES,
+    ROOT,
+    VALUES,
+    need,
+    objects,
+    of_kind,
+    pod_specs,
+    render,
+)
 from wakupush.cli import app
 from wakupush.model.queues import POOLS
 from wakupush.protocol.keys import PrivateKey
@@ -41,8 +53,6 @@ HOLDERS = {
     "WAKUPUSH_PIPELINE__REPORT_DSN": {"pipeline"},
     "WAKUPUSH_PIPELINE__CATALOG": {"pipeline"},
 }
-#: What compose calls otherwise.
-COMPOSE_NAMES = {"doctor": "tools"}
 SECRETS = {
     "WAKUPUSH_REDIS__URL": "rediss://:secret@redis.example.org:6380/0",
     "WAKUPUSH_POSTGRES__DSN": "postgresql://wakupush:secret@postgres.example.org/wakupush",

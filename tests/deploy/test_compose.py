@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict
 from redis import AuthenticationError, Redis
 
 from deploy.supply import sbom
-from support.deploy import podman
-from support.deploy.chart import REDIS_USERS, ROOT, need, redis_users, tool
+from support.deploy import chart, podman
+from support.deploy.chart import COMPOSE_NAMES, REDIS_USERS, ROOT, need, redis_users, tool
 from support.deploy.compose import FILE, filled, needed
 from support.deploy.containers import DOCKERFILE, instructions
 from wakupush.devnet.postgres import temporary_postgres
@@ -39,29 +39,9 @@ SERVICES = filled(VARIABLES)["services"]
 MADE = ("./secrets", "./pipeline")
 #: What runs to its end.
 ONCE = {"migrate", "tools", "pipeline"}
-#: Which role each service is of, in Postgres.
-ROLES = {
-    "reconcile": Role.RECONCILE,
-    "registration": Role.REGISTRATION,
-    "query": Role.QUERY,
-    "dispatch": Role.DISPATCH,
-    "rest": Role.REST,
-    "beat": Role.SCHEDULE,
-    "feedback": Role.FEEDBACK,
-    "exporter": Role.EXPORTER,
-    "tools": Role.OPERATOR,
-    "pipeline": Role.PIPELINE,
-}
-#: Which user each service is, in Redis.
-USERS = {
-    "ingest": RedisUser.INGEST,
-    "reconcile": RedisUser.RECONCILE,
-    **dict.fromkeys(POOLS, RedisUser.WORKER),
-    "beat": RedisUser.BEAT,
-    "exporter": RedisUser.EXPORTER,
-    "tools": RedisUser.OPERATOR,
-    "flower": RedisUser.FLOWER,
-}
+#: Which role each service is of, in Postgres, and which user in Redis.
+ROLES = {COMPOSE_NAMES.get(name, name): role for name, role in chart.ROLES.items()} | {"pipeline": Role.PIPELINE}
+USERS = {COMPOSE_NAMES.get(name, name): user for name, user in chart.USERS.items()}
 OURS = {name for name, service in SERVICES.items() if service["image"].startswith("wakupush")}
 
 

@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from support.deploy.chart import (
+    ROLES,
     ROOT,
+    USERS,
     VALUES,
     NotRendered,
     component,
@@ -20,7 +22,6 @@ from support.deploy.chart import (
 from wakupush.model.queues import POOLS
 from wakupush.model.roles import Role
 from wakupush.redis.celery_app import TIME_LIMIT_SECONDS, VISIBILITY_TIMEOUT_SECONDS
-from wakupush.redis.users import RedisUser
 from wakupush.runtime.settings import Settings
 
 need("helm")
@@ -222,19 +223,7 @@ def test_a_job_without_secrets_needs_none():
 
 
 #: Which role each component's connection string is of.
-ROLE_OF_COMPONENT = {
-    "reconcile": Role.RECONCILE,
-    "registration": Role.REGISTRATION,
-    "query": Role.QUERY,
-    "dispatch": Role.DISPATCH,
-    "rest": Role.REST,
-    "beat": Role.SCHEDULE,
-    "feedback": Role.FEEDBACK,
-    "exporter": Role.EXPORTER,
-    "doctor": Role.OPERATOR,
-    "tidy": Role.LAKE,
-    "report": Role.LAKE,
-}
+ROLE_OF_COMPONENT = ROLES | {"tidy": Role.LAKE, "report": Role.LAKE}
 
 
 def environments(name, *options):
@@ -309,18 +298,6 @@ def test_only_explicit_owner_connects_everybody_as_owner(name):
         objects(VALUES[name], "--set", "postgres.connectBy=superuser")
 
 
-#: Which user of Redis each component is.
-USER_OF_COMPONENT = {
-    "ingest": RedisUser.INGEST,
-    "reconcile": RedisUser.RECONCILE,
-    **dict.fromkeys(POOLS, RedisUser.WORKER),
-    "beat": RedisUser.BEAT,
-    "exporter": RedisUser.EXPORTER,
-    "flower": RedisUser.FLOWER,
-    "doctor": RedisUser.OPERATOR,
-}
-
-
 @pytest.mark.parametrize(
     ("name", "url"), [("trial", "redis://%s@wakupush-redis:6379/0"), ("keda", "rediss://%s@redis.example.org:6380/0")]
 )
@@ -331,11 +308,11 @@ def test_each_process_has_its_own_redis_user(name, url):
         for each, env in found.items()
         if {"WAKUPUSH_REDIS__URL", "CELERY_BROKER_URL"} & env.keys()
     }
-    assert urls == {each: url % f"{user}:$(REDIS_PASSWORD)" for each, user in USER_OF_COMPONENT.items()}
-    for each, user in USER_OF_COMPONENT.items():
+    assert urls == {each: url % f"{user}:$(REDIS_PASSWORD)" for each, user in USERS.items()}
+    for each, user in USERS.items():
         assert found[each]["REDIS_PASSWORD"] == ("wakupush", f"redis-{user}-password")
     if name == "trial":
-        for user in USER_OF_COMPONENT.values():
+        for user in USERS.values():
             assert found["redis"][f"REDIS_{user.name}_PASSWORD"] == ("wakupush", f"redis-{user}-password")
 
 

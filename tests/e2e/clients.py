@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from wakupush.client.client import Client
 from wakupush.client.drivers.notifying import Recipient
@@ -27,7 +27,7 @@ def device(token):
 
 
 class Recorder:
-    """A transport that remembers what leaves."""
+    """A transport that remembers what has left."""
 
     def __init__(self, transport):
         self._transport = transport
@@ -35,8 +35,8 @@ class Recorder:
         self.published = []
 
     async def publish(self, message):
-        self.published.append(message)
         await self._transport.publish(message)
+        self.published.append(message)
 
 
 @asynccontextmanager
@@ -65,41 +65,26 @@ async def eventually(predicate, seconds=120.0):
     return found
 
 
-class Leaving:
-    """A transport that counts the messages that have left."""
-
-    def __init__(self, transport):
-        self._transport = transport
-        self.listening = transport.listening
-        self.left = 0
-
-    async def publish(self, message):
-        await self._transport.publish(message)
-        self.left += 1
-
-
 async def asked_while(stack, light, stop, times):
     """Register a device through a light transport, let something stop, and ask for pushes one after another.
 
     Returns for each push how many messages left, which is one if the answer came before the sender asks again, and the
     seconds until the answer.
     """
-    async with light as running:
-        leaving = Leaving(running)
-        async with people(lambda: nullcontext(leaving), "alice", "bob") as (alice, bob):
-            alice.enable_receiving(device(os.urandom(8).hex()), [stack.key.public_key])
-            assert await alice.wait_until_settled(120)
-            assert await alice.wait_until_advertised(120)
-            bob.enable_sending()
-            assert (await bob.query([alice.push_key]))[0].ways
-            stop()
-            asked, took = [], []
-            for _ in range(times):
-                leaving.left, begun = 0, time.monotonic()
-                assert await notify(bob, alice) == [Result.ACCEPTED]
-                asked.append(leaving.left)
-                took.append(time.monotonic() - begun)
-            return asked, took
+    async with people(lambda: light, "alice", "bob") as (alice, bob):
+        alice.enable_receiving(device(os.urandom(8).hex()), [stack.key.public_key])
+        assert await alice.wait_until_settled(120)
+        assert await alice.wait_until_advertised(120)
+        bob.enable_sending()
+        assert (await bob.query([alice.push_key]))[0].ways
+        stop()
+        published, asked, took = bob._context.transport.published, [], []
+        for _ in range(times):
+            before, begun = len(published), time.monotonic()
+            assert await notify(bob, alice) == [Result.ACCEPTED]
+            asked.append(len(published) - before)
+            took.append(time.monotonic() - begun)
+        return asked, took
 
 
 async def notify(sender, *recipients, kind=NotificationType.MESSAGE, chat_id="a chat", **fields):

@@ -12,7 +12,7 @@ from wakupush.client.client import Client, SendingDisabledError
 from wakupush.client.config import Config
 from wakupush.client.drivers.history import History
 from wakupush.client.drivers.storage import SqliteFile
-from wakupush.client.events import Advertised, Enrolled, Lost
+from wakupush.client.events import Advertised, Lost
 from wakupush.client.rules.receiving import seal_message
 from wakupush.client.rules.registering import Options, Status
 from wakupush.client.rules.sending import Result
@@ -74,27 +74,6 @@ def test_from_registration_to_push_and_back(stack, transport, pushes):
     asyncio.run(run())
 
 
-def test_a_client_pushes_to_itself(stack, transport, pushes):
-    async def run():
-        async with people(transport, "alice") as (alice,):
-            with pytest.raises(SendingDisabledError):
-                await alice.notify_self()
-            alice.enable_sending()
-            nothing = await alice.notify_self()
-            assert (nothing.query_seconds, nothing.result, nothing.request_seconds) == (None, None, None)
-            alice.enable_receiving(device("alice-phone"), [stack.key.public_key])
-            assert await alice.wait_until_settled(120)
-            own = await alice.notify_self()
-            assert own.result is Result.ACCEPTED
-            assert own.query_seconds > 0
-            assert own.request_seconds > 0
-            [push] = await eventually(pushes)
-            assert push.notification["tokens"] == ["alice-phone"]
-            assert alice.receive(push.notification["data"], ["test"]).chat_id == "test"
-
-    asyncio.run(run())
-
-
 def test_advertisements_are_discovered_and_followed(stack, transport):
     async def run():
         events = []
@@ -137,30 +116,6 @@ def test_latecomers_find_the_last_advertisement(stack, either):
             assert await notify(bob, alice) == [Result.ACCEPTED]
 
     asyncio.run(run())
-
-
-def test_a_restarted_client_goes_on_where_it_was(stack, either, tmp_path):
-    async def run(events):
-        with SqliteFile(tmp_path / "state") as file:
-            async with (
-                either() as running,
-                Client(who, running, file.account("a"), on_event=events.append) as client,
-            ):
-                if not client.registration.enrolments:
-                    client.enable_receiving(device("d"), [stack.key.public_key])
-                assert await client.wait_until_settled(120)
-                if len(seen) == 1:
-                    client.set_options(Options(muted_chats=("c",)))
-                    assert await client.wait_until_settled(120)
-                seen.append((client.account.installation_id, client.registration.enrolments[0].version))
-
-    who, seen = PrivateKey.generate(), []
-    first, second = [], []
-    asyncio.run(run(first))
-    asyncio.run(run(second))
-    assert seen == [(seen[0][0], 1), (seen[0][0], 2)]
-    for events in (first, second):
-        assert [event.enrolment.status for event in events if isinstance(event, Enrolled)] == [Status.REGISTERED]
 
 
 def test_a_client_repairs_its_registration(stack, either, pushes):

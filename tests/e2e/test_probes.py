@@ -85,13 +85,6 @@ def test_an_idle_worker_is_healthy(probed):
     assert stays(probed.healthy, seconds=10)
 
 
-def test_a_stopped_worker_does_not_answer(probed):
-    os.kill(probed.process.pid, signal.SIGSTOP)
-    assert probed.answers("/healthz") is None
-    os.kill(probed.process.pid, signal.SIGCONT)
-    wait_until(probed.ready, timeout=120, what="the worker takes tasks again")
-
-
 def test_a_worker_whose_loop_is_blocked_is_not_healthy(probed):
     os.kill(probed.process.pid, signal.SIGUSR2)
     wait_until(lambda: not probed.healthy(), timeout=120, what="the probe fails")

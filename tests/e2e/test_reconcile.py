@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import sys
 import time
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from redis import Redis
 from e2e.stacks import wakupush
 from support.devnet import serving
 from wakupush.devnet import messages
-from wakupush.devnet.processes import Process, answers_http, free_port, wait_until
+from wakupush.devnet.processes import answers_http, free_port, wait_until
 from wakupush.devnet.stack import SHARDS
 from wakupush.protocol import envelopes, topics
 from wakupush.protocol.application import Type
@@ -209,19 +208,14 @@ def test_redis_comes_back_as_it_was_before(stack, client):
 
 def test_two_of_each_handle_each_message_once(stack, client):
     port = str(free_port())
-    environment = stack.environment
-    command = [sys.executable, "-m", "wakupush", "ingest"]
-    second = [
-        Process("second live", [*command, "live"], log=stack.directory / "live-2.log", env=environment),
-        Process(
-            "second reconcile",
-            [*command, "reconcile"],
-            log=stack.directory / "reconcile-2.log",
-            env=environment | {"WAKUPUSH_HTTP_PORT": port},
-            ready=lambda: answers_http(f"http://127.0.0.1:{port}/readyz"),
-        ),
-    ]
-    with second[0], second[1]:
+    live = stack._wakupush("second live", "ingest", "live", settings={"WAKUPUSH_HTTP_PORT": "0"})
+    reconcile = stack._wakupush(
+        "second reconcile",
+        *("ingest", "reconcile"),
+        settings={"WAKUPUSH_HTTP_PORT": port},
+        ready=lambda: answers_http(f"http://127.0.0.1:{port}/readyz"),
+    )
+    with live, reconcile:
         client.register()
         client.wait()
         for _ in range(20):
@@ -238,10 +232,7 @@ def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
     manners = "go-waku" if "go-waku" in str(stack.node._command) else "nwaku"
     options = ("--manners", manners, "--cache-capacity", "10", "--shard", SHARDS[0], "--shard", SHARDS[1])
     with serving("waku", stack.directory / "small-node.log", *options, forkserver=forkserver) as (node, _):
-        environment = stack.environment | {
-            "WAKUPUSH_WAKU__URL": node,
-            "WAKUPUSH_RECONCILE__STORES": json.dumps([node]),
-        }
+        elsewhere = {"WAKUPUSH_WAKU__URL": node, "WAKUPUSH_RECONCILE__STORES": json.dumps([node])}
         with WakuNode(node) as client.node:
             client.node.subscribe(SHARDS)
             for _ in range(30):
@@ -250,19 +241,13 @@ def test_a_cache_of_the_node_runs_over(stack, client, forkserver):
                 client.register()
             if manners == "nwaku":
                 assert httpx2.get(f"{node}/dev/counters").json()["dropped_from_cache"] == 20
-        live = Process(
-            "live",
-            [sys.executable, "-m", "wakupush", "ingest", "live"],
-            log=stack.directory / "small-live.log",
-            env=environment,
-        )
-        with live:
+        with stack._wakupush("small live", "ingest", "live", settings=elsewhere | {"WAKUPUSH_HTTP_PORT": "0"}):
             wait_until(
                 lambda: not httpx2.get(f"{node}/dev/counters").json()["archived"] < 30,
                 timeout=120,
                 what="everything is archived",
             )
-            result = wakupush(environment, "ingest", "reconcile", "--once", "--since", "5m")
+            result = wakupush(stack.environment | elsewhere, "ingest", "reconcile", "--once", "--since", "5m")
             assert result.returncode == 0, result.stdout + result.stderr
             assert f"{SHARDS[0]} dispatch: 30 examined" in result.stdout
             client.wait()

@@ -197,18 +197,6 @@ def test_jars_come_from_the_folder(make_settings, tmp_path):
         session.jars(there)
 
 
-def test_help_does_not_need_spark():
-    code = (
-        "import sys; sys.modules['pyspark'] = None\n"
-        "from typer.testing import CliRunner\n"
-        "from wakupush.cli import app\n"
-        "result = CliRunner().invoke(app, ['pipeline', '--help'])\n"
-        "assert 'synthesize' in result.output, result.output\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WAKUPUSH_")}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-
-
 @pytest.mark.long
 def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
     environment = os.environ | {

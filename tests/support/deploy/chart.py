@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from wakupush.model.queues import POOLS
+from wakupush.model.roles import Role
 from wakupush.redis.users import RedisUser, rules
 from wakupush.runtime.docstrings import attribute_docstrings
 from wakupush.runtime.profiles import BUILT_IN, ContentTable, ProfileTable
@@ -263,3 +265,27 @@ REACHES = {
     "doctor": {"redis", "node", "postgres", "gorush"},
 }
 PARTS = {"redis": 6379, "postgres": 5432, "node": 8645, "gorush": 8088}
+#: What compose calls otherwise.
+COMPOSE_NAMES = {"doctor": "tools"}
+#: Which role each component is of, in Postgres.
+ROLES = {
+    "reconcile": Role.RECONCILE,
+    "registration": Role.REGISTRATION,
+    "query": Role.QUERY,
+    "dispatch": Role.DISPATCH,
+    "rest": Role.REST,
+    "beat": Role.SCHEDULE,
+    "feedback": Role.FEEDBACK,
+    "exporter": Role.EXPORTER,
+    "doctor": Role.OPERATOR,
+}
+#: Which user each component is, in Redis.
+USERS = {
+    "ingest": RedisUser.INGEST,
+    "reconcile": RedisUser.RECONCILE,
+    **dict.fromkeys(POOLS, RedisUser.WORKER),
+    "beat": RedisUser.BEAT,
+    "exporter": RedisUser.EXPORTER,
+    "flower": RedisUser.FLOWER,
+    "doctor": RedisUser.OPERATOR,
+}
