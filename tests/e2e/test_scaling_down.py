@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from redis import Redis
 
+from e2e.users import User
 from wakupush.devnet import messages
 from wakupush.devnet.observer import Observer
 from wakupush.devnet.processes import Process, wait_until
@@ -31,16 +32,15 @@ def stack(start_stack):
 @pytest.fixture(scope="module")
 def device(stack):
     """Register a device; return its key's hash and what it registered."""
-    client, server = PrivateKey.generate(), stack.key.public_key
-    registered = messages.registration(client, server)
-    with WakuNode(stack.node_url) as node, stack.connect() as connection:
-        node.publish(SHARDS[0], messages.register(client, server, registered))
-        count = "SELECT count(*) FROM registrations"
-        wait_until(lambda: connection.execute(count).fetchone() == (1,), timeout=60, what="the device is registered")
+    with WakuNode(stack.node_url) as node:
+        user = User(stack, node)
+        with closing(user.observer):
+            user.register()
+            user.wait(replies=1)
     # Workers of the test take their place; and reconcile would enqueue what is to wait.
     stack.workers["dispatch"].stop()
     stack.reconcile.stop()
-    return client.public_key.key_hash, registered
+    return user.key.public_key.key_hash, user.registered
 
 
 @pytest.fixture
