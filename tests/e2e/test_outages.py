@@ -1,6 +1,7 @@
 """What dies comes back, and what was sent meanwhile is handled."""
 
 import os
+import re
 import signal
 import time
 
@@ -10,6 +11,7 @@ from redis import Redis
 
 from e2e.users import User
 from wakupush.devnet.processes import free_port, wait_until
+from wakupush.devnet.stack import SHARDS
 from wakupush.model.queues import DISPATCH
 from wakupush.pb.push_notification_pb2 import (
     PushNotificationRegistrationResponse,
@@ -105,6 +107,18 @@ def test_redis_refuses_writes(stack, client):
             client.wait(replies=number + 2, delivered=number + 1, timeout=60)
     assert worker.running
     assert worker.pid == pid
+
+
+def test_the_node_is_restarted(stack, client):
+    def subscriptions():
+        text = httpx2.get(f"{stack.ingest_url}/metrics", trust_env=False).text
+        return float(re.findall(r"^wakupush_subscriptions_total{.*} (.*)$", text, re.MULTILINE)[0])
+
+    before = subscriptions()
+    httpx2.post(f"{stack.node_url}/dev/restart").raise_for_status()
+    wait_until(lambda: subscriptions() == before + len(SHARDS), timeout=120, what="ingest subscribed again")
+    client.register()
+    client.wait(replies=1)
 
 
 def test_answer_is_on_time_while_gorush_hangs(stack, client):
