@@ -71,7 +71,7 @@ def _rules() -> str:
 def _dashboard(dashboard: Dashboard) -> dict[str, Any]:
     panels: list[dict[str, Any]] = []
     top = 0
-    for heading, row in dashboard.rows:
+    for heading, row in dashboard.rows.items():
         panels.append(
             {
                 "id": len(panels) + 1,

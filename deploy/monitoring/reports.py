@@ -43,148 +43,137 @@ REPORTS: Final = Dashboard(
     "wakupush-reports",
     "wakupush: reports",
     source=Source.POSTGRES,
-    rows=(
-        (
-            "Objectives, the latest day",
-            (
-                _good(
-                    f"Answers within {ANSWER_SECONDS} s",
-                    "answer",
-                    "Share of the answers that were committed in time since ingest saw the message.",
-                ),
-                _good(
-                    f"Deliveries within {DELIVERY_SECONDS} s",
-                    "delivery",
-                    "Share of the notifications that gorush took in time since ingest saw the message.",
-                ),
-                Panel(
-                    "Notifications",
-                    "short",
-                    _series("'admitted'", "sum(events)", "funnel_daily", _stages("admitted")),
-                    "Notifications that were admitted on the day.",
-                    Look.NUMBER,
-                ),
-                Panel(
-                    "Lost",
-                    "short",
-                    _series("'lost'", "sum(events)", "funnel_daily", _stages("dead_letter", "expired")),
-                    "Dead letters, and notifications that expired. Nothing is shown if they concern too few people.",
-                    Look.NUMBER,
-                ),
-                Panel(
-                    "Devices notified",
-                    "short",
-                    _series("'notified'", "sum(devices)", "tokens_daily", "kind = 'notified'"),
-                    "Devices that got a notification on the day.",
-                    Look.NUMBER,
-                ),
+    rows={
+        "Objectives, the latest day": (
+            _good(
+                f"Answers within {ANSWER_SECONDS} s",
+                "answer",
+                "Share of the answers that were committed in time since ingest saw the message.",
+            ),
+            _good(
+                f"Deliveries within {DELIVERY_SECONDS} s",
+                "delivery",
+                "Share of the notifications that gorush took in time since ingest saw the message.",
+            ),
+            Panel(
+                "Notifications",
+                "short",
+                _series("'admitted'", "sum(events)", "funnel_daily", _stages("admitted")),
+                "Notifications that were admitted on the day.",
+                Look.NUMBER,
+            ),
+            Panel(
+                "Lost",
+                "short",
+                _series("'lost'", "sum(events)", "funnel_daily", _stages("dead_letter", "expired")),
+                "Dead letters, and notifications that expired. Nothing is shown if they concern too few people.",
+                Look.NUMBER,
+            ),
+            Panel(
+                "Devices notified",
+                "short",
+                _series("'notified'", "sum(devices)", "tokens_daily", "kind = 'notified'"),
+                "Devices that got a notification on the day.",
+                Look.NUMBER,
             ),
         ),
-        (
-            "Day by day",
-            (
-                Panel(
-                    "Objectives",
-                    "percentunit",
-                    _series("what", "max(good_permille) / 1000.0", "objectives_daily"),
-                    "Share of the answers and deliveries of a day that were in time.",
+        "Day by day": (
+            Panel(
+                "Objectives",
+                "percentunit",
+                _series("what", "max(good_permille) / 1000.0", "objectives_daily"),
+                "Share of the answers and deliveries of a day that were in time.",
+            ),
+            Panel(
+                "Messages",
+                "short",
+                _series("stage", "sum(events)", "funnel_daily", _stages("received", "opened", "refused", "answered")),
+                "Messages of a day; refused includes items of messages.",
+            ),
+            Panel(
+                "Notifications",
+                "short",
+                _series(
+                    "stage",
+                    "sum(events)",
+                    "funnel_daily",
+                    _stages("admitted", "delivered_at_once", "delivered_by_retry", "unknown", "filtered"),
                 ),
-                Panel(
-                    "Messages",
-                    "short",
-                    _series(
-                        "stage", "sum(events)", "funnel_daily", _stages("received", "opened", "refused", "answered")
-                    ),
-                    "Messages of a day; refused includes items of messages.",
-                ),
-                Panel(
-                    "Notifications",
-                    "short",
-                    _series(
-                        "stage",
-                        "sum(events)",
-                        "funnel_daily",
-                        _stages("admitted", "delivered_at_once", "delivered_by_retry", "unknown", "filtered"),
-                    ),
-                    "Notifications of a day, by what became of them.",
-                ),
-                Panel(
-                    "Time of deliveries",
-                    "ms",
-                    _series("platform || ' p99'", "max(p99_ms)", "latency_daily", "what = 'delivery'"),
-                    "The p99 of a day, since ingest saw the message.",
-                ),
-                Panel(
-                    "Age of messages on arrival",
-                    "ms",
-                    _series("'shard ' || shard", "max(p99_ms)", "arrivals_daily"),
-                    "The p99 of a day, since the time of the sender, by its own clock.",
-                ),
-                Panel(
-                    "Devices",
-                    "short",
-                    _series("kind", "sum(devices)", "tokens_daily"),
-                    "Devices that registered, unregistered, were notified, or whose token died, on a day.",
-                ),
+                "Notifications of a day, by what became of them.",
+            ),
+            Panel(
+                "Time of deliveries",
+                "ms",
+                _series("platform || ' p99'", "max(p99_ms)", "latency_daily", "what = 'delivery'"),
+                "The p99 of a day, since ingest saw the message.",
+            ),
+            Panel(
+                "Age of messages on arrival",
+                "ms",
+                _series("'shard ' || shard", "max(p99_ms)", "arrivals_daily"),
+                "The p99 of a day, since the time of the sender, by its own clock.",
+            ),
+            Panel(
+                "Devices",
+                "short",
+                _series("kind", "sum(devices)", "tokens_daily"),
+                "Devices that registered, unregistered, were notified, or whose token died, on a day.",
             ),
         ),
-        (
-            "Where and why",
-            (
-                Panel(
-                    "Failed attempts by hour",
-                    "short",
-                    _series("platform", "sum(events)", "load_hourly", "kind = 'failed'", _HOUR),
-                    "Attempts that gorush or a platform failed: outages stand out.",
+        "Where and why": (
+            Panel(
+                "Failed attempts by hour",
+                "short",
+                _series("platform", "sum(events)", "load_hourly", "kind = 'failed'", _HOUR),
+                "Attempts that gorush or a platform failed: outages stand out.",
+            ),
+            Panel(
+                "Refused by hour",
+                "short",
+                _series("failure", "sum(events)", "refusals_hourly", time=_HOUR),
+                "Messages and notifications that were refused, by reason.",
+            ),
+            Panel(
+                "Apps and types of push",
+                "short",
+                _series("concat_ws(' ', app, push_type)", "sum(events)", "pushes_daily", "kind = 'delivered'"),
+                "Notifications that were delivered on a day.",
+            ),
+            Panel(
+                "Failures",
+                "short",
+                _sql(
+                    """SELECT failure, kind, sum(events) AS events,
+                    sum(events) FILTER (WHERE attempt = 0) AS "before an attempt",
+                    sum(events) FILTER (WHERE attempt = 1) AS "first attempt",
+                    sum(events) FILTER (WHERE attempt > 1) AS retries
+                    FROM wakupush_reports.failures_daily WHERE $__timeFilter(day) AND failure <> ''
+                    GROUP BY 1, 2 ORDER BY 3 DESC NULLS LAST"""
                 ),
-                Panel(
-                    "Refused by hour",
-                    "short",
-                    _series("failure", "sum(events)", "refusals_hourly", time=_HOUR),
-                    "Messages and notifications that were refused, by reason.",
+                "Failures of all days by class, at least: rows about too few people do not count.",
+                Look.TABLE,
+            ),
+            Panel(
+                "Attempts",
+                "short",
+                _sql(
+                    """SELECT attempt, platform, sum(events) FILTER (WHERE kind = 'attempt') AS tried,
+                    sum(events) FILTER (WHERE kind = 'delivered') AS delivered
+                    FROM wakupush_reports.retries_daily WHERE $__timeFilter(day) GROUP BY 1, 2 ORDER BY 1, 2"""
                 ),
-                Panel(
-                    "Apps and types of push",
-                    "short",
-                    _series("concat_ws(' ', app, push_type)", "sum(events)", "pushes_daily", "kind = 'delivered'"),
-                    "Notifications that were delivered on a day.",
+                "What retries won on all days, at least: rows about too few people do not count.",
+                Look.TABLE,
+            ),
+            Panel(
+                "Devices that stay",
+                "short",
+                _sql(
+                    """SELECT period, platform, week AS "last active week", devices
+                    FROM wakupush_reports.devices_by_last_week WHERE $__timeFilter(period) ORDER BY 1, 2, 3"""
                 ),
-                Panel(
-                    "Failures",
-                    "short",
-                    _sql(
-                        """SELECT failure, kind, sum(events) AS events,
-                        sum(events) FILTER (WHERE attempt = 0) AS "before an attempt",
-                        sum(events) FILTER (WHERE attempt = 1) AS "first attempt",
-                        sum(events) FILTER (WHERE attempt > 1) AS retries
-                        FROM wakupush_reports.failures_daily WHERE $__timeFilter(day) AND failure <> ''
-                        GROUP BY 1, 2 ORDER BY 3 DESC NULLS LAST"""
-                    ),
-                    "Failures of all days by class, at least: rows about too few people do not count.",
-                    Look.TABLE,
-                ),
-                Panel(
-                    "Attempts",
-                    "short",
-                    _sql(
-                        """SELECT attempt, platform, sum(events) FILTER (WHERE kind = 'attempt') AS tried,
-                        sum(events) FILTER (WHERE kind = 'delivered') AS delivered
-                        FROM wakupush_reports.retries_daily WHERE $__timeFilter(day) GROUP BY 1, 2 ORDER BY 1, 2"""
-                    ),
-                    "What retries won on all days, at least: rows about too few people do not count.",
-                    Look.TABLE,
-                ),
-                Panel(
-                    "Devices that stay",
-                    "short",
-                    _sql(
-                        """SELECT period, platform, week AS "last active week", devices
-                        FROM wakupush_reports.devices_by_last_week WHERE $__timeFilter(period) ORDER BY 1, 2, 3"""
-                    ),
-                    "Devices that registered in the first week of a period, by the last week they were active in.",
-                    Look.TABLE,
-                ),
+                "Devices that registered in the first week of a period, by the last week they were active in.",
+                Look.TABLE,
             ),
         ),
-    ),
+    },
 )

@@ -51,7 +51,7 @@ def test_expressions_of_dashboards_are_promql(tmp_path):
     expressions = [
         text.replace("$n", NAMESPACE)
         for dashboard in DASHBOARDS
-        for _, row in dashboard.rows
+        for row in dashboard.rows.values()
         for panel in row
         for text in panel.queries.values()
     ]

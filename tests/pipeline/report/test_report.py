@@ -275,7 +275,7 @@ def test_each_table_lies_beside_the_page(written):
 
 @pytest.mark.parametrize(
     ("look", "query"),
-    [(panel.look, query) for _, row in REPORTS.rows for panel in row for query in panel.queries.values()],
+    [(panel.look, query) for row in REPORTS.rows.values() for panel in row for query in panel.queries.values()],
 )
 @pytest.mark.usefixtures("written")
 def test_the_dashboard_finds_its_numbers_in_postgres(database, look, query):

@@ -62,7 +62,7 @@ def every_metric():
 
 
 def panels(*dashboards):
-    return [panel for dashboard in dashboards for _, row in dashboard.rows for panel in row]
+    return [panel for dashboard in dashboards for row in dashboard.rows.values() for panel in row]
 
 
 def series():
