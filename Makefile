@@ -168,7 +168,7 @@ fuzz: setup ## Throw 20,000 examples of strange bytes at each parser, for hours;
 bench: setup ## Measure the budgets: a second, latencies, what grows (about half an hour)
 	$(RUN) benchmarks.bench
 
-bench-against: setup ## Compare what messages cost with another revision, alternating (REV=c607958, PAIRS=, LOAD=, CONCURRENCY=, JSON=; an hour)
+bench-against: setup ## Compare what messages cost with another revision, alternating (REV= is the last release, PAIRS=, LOAD=, CONCURRENCY=, JSON=; an hour)
 	$(RUN) benchmarks.against $(if $(REV),--rev $(REV)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(LOAD),--load "$(LOAD)") \
 		$(if $(CONCURRENCY),--concurrency $(CONCURRENCY)) $(if $(JSON),--json $(JSON))
 

@@ -3,8 +3,6 @@
 Both get the same load on the same node and gorush, in turn, each time with servers started anew and with the defaults
 of their revision. What counts is the CPU time of every process except node, gorush and generator, less what an idle
 server uses, until answers, leases and follow-ups are done and a CHECKPOINT has ended.
-
-Exits with 1 if an aim relative to c607958 is missed, with 2 if the machine was too noisy to judge.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import argparse
 import json
 import math
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +21,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.against.revisions import serving
-from benchmarks.loads import AT_ONCE, IN_50_MS, LOADS, Load, Measured, measure, warm_up
+from benchmarks.loads import LOADS, Load, Measured, measure, warm_up
 from benchmarks.running import end_on_signals
-from deploy.release.past import ROOT, checkout, commit_of
+from deploy.release.past import ROOT, checkout, last_release
 
-#: The revision to which the aims are relative.
-BASE = "c607958"
-#: Messages a second with a gorush of 50 ms, as a share of those with one that answers at once, at least.
-LEAST_IN_50_MS = 0.95
-#: Seconds from the node to gorush, p99, at an even rate.
-MOST_P99 = 0.150
 MILLISECONDS = 1000
 #: Columns of the tables, so that they are not cut without a terminal.
 WIDTH = 180
@@ -103,26 +94,6 @@ def is_noisy(pairs: Pairs) -> bool:
     return spread([base.total for base, _ in pairs]) > NOISY
 
 
-def missed(loads: Sequence[Load], results: dict[str, Pairs]) -> list[str]:
-    """Return the aims that are not met, each as a sentence."""
-    found = []
-    for load in loads:
-        cpu, rates = ratios_of_cpu(results[load.name]), ratios_of_rates(results[load.name])
-        if load.most_cpu is not None and cpu.upper > load.most_cpu:
-            found.append(f"{load.name}: CPU time is {cpu.median:.2f} (at most {cpu.upper:.2f}), not {load.most_cpu}")
-        if load.least_rate is not None and rates is not None and rates.lower < load.least_rate:
-            found.append(f"{load.name}: {rates.median:.2f} (at least {rates.lower:.2f}) as many, not {load.least_rate}")
-        late = [ours.p99 for _, ours in results[load.name] if ours.p99 is not None]
-        if late and not load.garbage and median(late) > MOST_P99:
-            found.append(f"{load.name}: p99 is {MILLISECONDS * median(late):.0f} ms, not {MILLISECONDS * MOST_P99:.0f}")
-    if {AT_ONCE, IN_50_MS} <= results.keys():
-        pairs = zip(results[AT_ONCE], results[IN_50_MS], strict=True)
-        slow = Ratios([late.per_second / soon.per_second for (_, soon), (_, late) in pairs])
-        if slow.median < LEAST_IN_50_MS:
-            found.append(f"{IN_50_MS}: {slow.median:.2f} of what there are at once, not {LEAST_IN_50_MS}")
-    return found
-
-
 def summary(loads: Sequence[Load], results: dict[str, Pairs], base: str) -> Table:
     columns = ("", f"{base}, µs", "now, µs", "ratio", "least-most", "upper", "a second", "ratio", "lower", "p99, ms")
     table = Table(*columns, box=None)
@@ -158,11 +129,11 @@ def by_process(loads: Sequence[Load], results: dict[str, Pairs], base: str) -> T
     return table
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(
         prog="make bench-against", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rev", default=BASE, help="the other revision")
+    parser.add_argument("--rev", default=last_release(), help="the other revision")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--load", default="", help="only loads whose name contains this")
     parser.add_argument("--concurrency", type=int, default=1, help="worker processes of each pool")
@@ -193,15 +164,6 @@ def main() -> int:
     console.width = max(console.width, WIDTH)
     console.print(summary(loads, results, options.rev))
     console.print(by_process(loads, results, options.rev))
-    if commit_of(options.rev) != commit_of(BASE):
-        return 0
-    failures = missed(loads, results)
-    for failure in failures:
-        console.print(f"missed: {failure}")
-    noisy = [load.name for load in loads if is_noisy(results[load.name])]
-    for name in noisy:
-        console.print(f"too noisy to judge: {name}: the base's figures lie more than {NOISY:.0%} apart")
-    return 1 if failures and not noisy else 2 if noisy else 0
 
 
 def as_json(results: dict[str, Pairs]) -> str:
@@ -214,4 +176,4 @@ def as_json(results: dict[str, Pairs]) -> str:
 
 if __name__ == "__main__":
     end_on_signals()
-    sys.exit(main())
+    main()
