@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-
-import httpx2
 
 from benchmarks import made
 from benchmarks.made import Made
@@ -17,6 +15,7 @@ from benchmarks.running import (
     Bench,
     cpu,
     delivery_key_of,
+    gorush_fault,
     handled,
     idle_cpu,
     log_after,
@@ -66,8 +65,8 @@ class Load:
     rate: float | None = None
     #: Messages of garbage for each.
     garbage: float = 0.0
-    #: What gorush does meanwhile.
-    fault: Callable[[Bench], AbstractContextManager[None]] = lambda _: nullcontext()
+    #: The fault that gorush has meanwhile; None for none.
+    fault: dict[str, object] | None = None
 
 
 def registrations(bench: Bench, count: int) -> list[Made]:
@@ -89,23 +88,12 @@ def garbage(bench: Bench, count: int) -> list[Made]:
     return bench.make(partial(made.garbage, bench.server), list(range(count)))
 
 
-@contextmanager
-def slow_gorush(bench: Bench) -> Iterator[None]:
-    """Let gorush answer after 50 ms."""
-    url = f"{bench.stack.gorush_url}/dev/faults"
-    httpx2.post(url, json={"path": "/api/push", "kind": "delay", "seconds": 0.05}).raise_for_status()
-    try:
-        yield
-    finally:
-        httpx2.delete(url).raise_for_status()
-
-
 AT_ONCE = "push requests, gorush at once"
 LOADS = (
     Load(name="first registrations", make=registrations, count=2000),
     Load(name="queries of one key", make=queries, count=3000),
     Load(name=AT_ONCE, make=requests, count=2000),
-    Load(name="push requests, gorush in 50 ms", make=requests, count=2000, fault=slow_gorush),
+    Load(name="push requests, gorush in 50 ms", make=requests, count=2000, fault={"kind": "delay", "seconds": 0.05}),
     Load(name="foreign messages", make=garbage, count=8000),
     Load(name="push requests at 300/s", make=requests, count=4500, rate=300.0),
     Load(name="push requests at 450/s", make=requests, count=6750, rate=450.0),
@@ -132,7 +120,8 @@ def measure(bench: Bench, load: Load) -> Measured:
     bench.connection.execute("CHECKPOINT")
     per_second = p99 = None
     # The messages that it would find are still in the node's cache.
-    with suspended(bench.part("ingest reconcile")), load.fault(bench):
+    fault = gorush_fault(stack.gorush_url, **load.fault) if load.fault else nullcontext()
+    with suspended(bench.part("ingest reconcile")), fault:
         idle, begun = idle_cpu(stack), time.monotonic()
         if load.rate is None:
             begun, before, per_second = backlog(bench, messages)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
-import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 from wakupush.devnet import messages
 from wakupush.devnet.node.state import encoded_size
 from wakupush.devnet.stack import SHARDS
 from wakupush.model.waku_message import WakuMessage
-from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import topics
 from wakupush.protocol.hashing import message_hash
 from wakupush.protocol.keys import PrivateKey, PublicKey
@@ -59,9 +61,10 @@ def key(partitions: range) -> PrivateKey:
     return found
 
 
-def registration(server: bytes, _: int) -> tuple[Made, User]:
+def registration(server: bytes, _: int, script: str = "") -> tuple[Made, User]:
+    """Return a registration and who registers; `script` begins the device token."""
     client = PrivateKey.generate()
-    content = messages.registration(client, PublicKey(server))
+    content = messages.registration(client, PublicKey(server), device_token=script + secrets.token_hex(32))
     user = User(client.public_key.key_hash, content.installation_id, content.access_token)
     return Made.of(messages.register(client, PublicKey(server), content)), user
 
@@ -71,19 +74,29 @@ def topic_key(user: User) -> tuple[bytes, bytes]:
     return user.key_hash, topics.symmetric_key(topics.query_topics(user.key_hash)[0])
 
 
-def query(user: User) -> Made:
-    return Made.of(messages.query(PrivateKey.generate(), user.key_hash))
+def query(*users: User) -> Made:
+    return Made.of(messages.query(key(UNAWAITED), *(user.key_hash for user in users)))
 
 
-def request(server: bytes, user: User) -> Made:
-    registered = PushNotificationRegistration(access_token=user.access_token, installation_id=user.installation_id)
-    item = messages.notification(user.key_hash, registered)
+def request(server: bytes, *users: User, size: int = 64) -> Made:
+    """Return a request of a notification to each user, with so many bytes of message; the first push is its effect."""
+    asked = [item(user, message=os.urandom(size)) for user in users]
     message_id = os.urandom(32)
-    [parsed] = parse_request(
-        PushNotificationRequest(requests=[item], message_id=message_id).SerializeToString(), most_items=1
-    ).items
-    message = messages.request(PrivateKey.generate(), PublicKey(server), [item], message_id)
-    return Made.of(message, delivery_key(message_id, parsed))
+    inner = PushNotificationRequest(requests=asked, message_id=message_id).SerializeToString()
+    message = messages.request(key(UNAWAITED), PublicKey(server), asked, message_id)
+    return Made.of(message, delivery_key(message_id, parse_request(inner, most_items=len(asked)).items[0]))
+
+
+def item(user: User, **fields: object) -> PushNotification:
+    """Return an item of a request to a user; `fields` replace its fields."""
+    registered = PushNotificationRegistration(access_token=user.access_token, installation_id=user.installation_id)
+    return messages.notification(user.key_hash, registered, **fields)
+
+
+def turn(users: Sequence[User], count: int, first: int) -> Iterator[User]:
+    """Return so many users from one on; after the last one comes the first."""
+    begin = first % len(users)
+    return islice(cycle(users), begin, begin + count)
 
 
 def garbage(server: bytes, _: int) -> Made:
@@ -91,8 +104,3 @@ def garbage(server: bytes, _: int) -> Made:
     ours = messages.to_server(PrivateKey.generate(), PublicKey(server), 20, b"")
     theirs = messages.to_server(PrivateKey.generate(), PrivateKey.generate().public_key, 20, os.urandom(200))
     return Made.of(WakuMessage(payload=theirs.payload, content_topic=ours.content_topic, timestamp=time.time_ns()))
-
-
-def stranger(_: int) -> User:
-    """Return a user who is in the database only."""
-    return User(os.urandom(64), str(uuid.uuid4()), str(uuid.uuid4()))

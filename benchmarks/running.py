@@ -147,6 +147,17 @@ def delivery_key_of(push: dict) -> str:
 
 
 @contextmanager
+def gorush_fault(url: str, **fault: object) -> Iterator[None]:
+    """Let the development gorush at a URL have a fault when it is posted to, until the end of the block."""
+    faults = f"{url}/dev/faults"
+    httpx2.post(faults, json={"path": "/api/push", **fault}).raise_for_status()
+    try:
+        yield
+    finally:
+        httpx2.delete(faults).raise_for_status()
+
+
+@contextmanager
 def suspended(process: Process) -> Iterator[None]:
     """Keep a process from running: what it would read waits, and it need not be started again."""
     members = family(process)

@@ -5,32 +5,39 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-import httpx2
-from redis import Redis
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from benchmarks import made
-from benchmarks.loads import ASKED, Load, measure, registrations, requests, waits
-from benchmarks.running import Bench, family, memory, percentile, relay, relay_at, rest, running, set_topic_keys
+from benchmarks.age.fill import Size, fill
+from benchmarks.loads import ASKED, Load, measure, requests, waits
+from benchmarks.running import (
+    Bench,
+    family,
+    gorush_fault,
+    memory,
+    percentile,
+    relay,
+    relay_at,
+    rest,
+    running,
+    set_topic_keys,
+)
 from wakupush.devnet.processes import Process, wait_until
-from wakupush.model.platforms import TokenType
-from wakupush.model.registrations import Change, Registration
-from wakupush.postgres import rebuilding
-from wakupush.protocol import topics
 from wakupush.protocol.identity import Identity
 from wakupush.redis import watched
 
 #: Registered keys of the server that is compared with.
 FEW_KEYS = 1000
-#: Of the strangers in the database, those that messages are for.
-SAMPLE = 2000
+#: Messages of each load.
+MESSAGES = 2000
+#: Pending deliveries of one statement.
 CHUNK = 10_000
 #: For how many seconds first attempts are measured beside the pending deliveries.
 SECONDS = 30
@@ -57,84 +64,29 @@ ADD_PENDING = """
 """
 
 
-def row(identity: Identity, user: made.User, device_token: str) -> list:
-    """Return the row of a user, in the order of `rebuilding.COLUMNS`."""
-    registration = Registration(
-        installation_id=user.installation_id,
-        version=1,
-        token_type=TokenType.APN,
-        device_token=device_token,
-        access_token=user.access_token,
-        grant=random.randbytes(65),
-        enabled=True,
-        apn_topic="im.status.ethereum",
-        allow_from_contacts_only=False,
-        block_mentions=False,
-        allowed_key_list=(),
-        blocked_chat_list=(),
-        muted_chat_list=(),
-        allowed_mentions_chat_list=(),
-    )
-    change = Change(identity.installation(user.key_hash, user.installation_id), random.randbytes(16), registration)
-    return rebuilding.row(change, identity.at_rest)
+def register(bench: Bench, count: int, script: str = "") -> None:
+    """Let users register; `script` begins their device tokens, and is what the development gorush does with them."""
+    pairs = bench.make(partial(made.registration, bench.server, script=script), list(range(count)))
+    relay(bench.stack.node_url, [message for message, _ in pairs])
+    rest(bench)
+    bench.users += [user for _, user in pairs]
 
 
-def rows_of(secret: bytes, users: list[made.User], script: str = "") -> tuple[list[list], list[tuple]]:
-    """Return the rows of registrations and of query topics; `script` is what the development gorush does."""
-    identity = Identity.of(made.PrivateKey(secret))
-    stored = [row(identity, user, script + random.randbytes(32).hex()) for user in users]
-    names = [
-        (user.key_hash, prefixed, topics.query_topics(user.key_hash)[prefixed])
-        for user in users
-        for prefixed in (False, True)
-    ]
-    # Each topic has some key, so that none is derived: nobody queries these users.
-    return stored, [(hashed, prefixed, topics.topic(name), random.randbytes(32)) for hashed, prefixed, name in names]
-
-
-def fill_chunk(secret: bytes, script: str, count: int) -> tuple[list[list], list[tuple], list[made.User]]:
-    users = [made.stranger(number) for number in range(count)]
-    return *rows_of(secret, users, script), users
-
-
-def register_strangers(bench: Bench, count: int, script: str = "") -> None:
-    """Put users into the database, whose topics the server then watches; messages are for a sample of them."""
-    work = partial(fill_chunk, bench.stack.key.secret, script)
-    sizes = [CHUNK] * (count // CHUNK) + [count % CHUNK] * bool(count % CHUNK)
-    share = SAMPLE / count
-    with bench.stack.connect() as connection, connection.cursor() as cursor:
-        for stored, query_topics, users in _bounded_map(bench, work, sizes):
-            names = ", ".join(f'"{name}"' for name in rebuilding.COLUMNS)
-            with cursor.copy(f"COPY registrations ({names}) FROM STDIN") as copy:
-                for each in stored:
-                    copy.write_row(each)
-            with cursor.copy("COPY query_topics (key_hash, prefixed, topic, symmetric_key) FROM STDIN") as copy:
-                for each in query_topics:
-                    copy.write_row(each)
-            bench.users += [user for user in users if random.random() < share]
-        cursor.execute("VACUUM ANALYZE")
-    with Redis.from_url(bench.stack.redis_url) as redis:
-        redis.delete(watched.MARKER)
-        wait_until(lambda: watched.is_complete(redis), timeout=300, what="the topics are watched", interval=0.5)
-
-
-def _bounded_map(bench: Bench, work: Callable, sizes: list[int]) -> Iterator:
-    """Map in the pool, two chunks ahead."""
-    ahead = [bench.pool.submit(work, size) for size in sizes[:2]]
-    for position in track(range(len(sizes)), description="registering"):
-        if position + 2 < len(sizes):
-            ahead.append(bench.pool.submit(work, sizes[position + 2]))
-        yield ahead[position].result()
-        ahead[position] = None
+def add_strangers(bench: Bench, count: int) -> None:
+    """Put users for whom nobody asks into an empty database; the server then watches their topics."""
+    fill(bench.stack.postgres_dsn, Size(users=count), ("registrations", "query_topics"))
+    bench.redis.delete(watched.MARKER)
+    wait_until(lambda: watched.is_complete(bench.redis), timeout=300, what="the topics are watched", interval=0.5)
 
 
 def show_keys(console: Console, loads: Sequence[Load], keys: int, runs: int) -> None:
     """Compare the cost of a message between a server with few keys and one with many, alternately in one sitting."""
     with ExitStack() as stacks:
         benches = {count: stacks.enter_context(running(1)) for count in (FEW_KEYS, keys)}
+        add_strangers(benches[keys], keys - FEW_KEYS)
         samples = {}
         for count, bench in benches.items():
-            register_strangers(bench, count)
+            register(bench, FEW_KEYS)
             set_topic_keys(bench, bench.users[:ASKED])
             samples[count] = bench.users
         table = Table("", *(f"{count:,} keys" for count in benches), "ratio of the cost", box=None)
@@ -143,7 +95,7 @@ def show_keys(console: Console, loads: Sequence[Load], keys: int, runs: int) -> 
             for _ in range(runs + 1):
                 for count, bench in benches.items():
                     bench.users = list(samples[count])
-                    costs[count].append(measure(bench, replace(load, count=SAMPLE)).total)
+                    costs[count].append(measure(bench, replace(load, count=MESSAGES)).total)
             few, many = (statistics.median(each[1:]) for each in costs.values())  # the first run warms up
             table.add_row(f"CPU µs of a message: {load.name}", f"{few:.0f}", f"{many:.0f}", f"{many / few:.2f}")
         few, many = (memory(bench.stack.ingest) / MIB for bench in benches.values())
@@ -163,25 +115,22 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
     """
     with running(2) as bench:
         for works, devices in (("", FEW_KEYS - throttled), ("throttled", throttled)):
-            if devices:
-                register_strangers(bench, devices, f"slow-{milliseconds}-{works}")
+            register(bench, devices, f"slow-{milliseconds}-{works}")
         stack = bench.stack
         at_rest = Identity.of(stack.key).at_rest
         watched_processes = {"dispatch worker": stack.workers["dispatch"], "beat": stack.beat}
         console.print(f"first attempts at {rate}/s, nothing pending: {_latencies(bench, rate)}")
         _show_memory(console, "before", watched_processes)
-        faults = f"{stack.gorush_url}/dev/faults"
-        httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
         with stack.connect() as connection:
-            for first in track(range(0, count, CHUNK), description="pending deliveries"):
-                keys = [random.randbytes(32) for _ in range(min(CHUNK, count - first))]
-                contents = [at_rest.seal_content_for_old_code(key, key, key + key) for key in keys]
-                values = {"delivery_keys": keys, "contents": contents, "devices": FEW_KEYS}
-                connection.execute(ADD_PENDING, values)
-            connection.execute("VACUUM ANALYZE deliveries")
-            time.sleep(20)
-            _show_memory(console, f"gorush down, {_pending(connection):,} pending", watched_processes)
-            httpx2.delete(faults).raise_for_status()
+            with gorush_fault(stack.gorush_url, kind="status", status=503):
+                for first in track(range(0, count, CHUNK), description="pending deliveries"):
+                    keys = [random.randbytes(32) for _ in range(min(CHUNK, count - first))]
+                    contents = [at_rest.seal_content_for_old_code(key, key, key + key) for key in keys]
+                    values = {"delivery_keys": keys, "contents": contents, "devices": FEW_KEYS}
+                    connection.execute(ADD_PENDING, values)
+                connection.execute("VACUUM ANALYZE deliveries")
+                time.sleep(20)
+                _show_memory(console, f"gorush down, {_pending(connection):,} pending", watched_processes)
             wait_until(lambda: _pending(connection) < count, timeout=120, what="gorush is used again", interval=0.2)
             left, begun = _pending(connection), time.monotonic()
             found = _latencies(bench, rate)
@@ -206,18 +155,16 @@ def show_outage(console: Console, seconds: int, rate: int) -> None:
         rate: of push requests a second, before, during and after it.
     """
     with running(1) as bench:
-        relay(bench.stack.node_url, registrations(bench, FEW_KEYS))
-        rest(bench)
+        register(bench, FEW_KEYS)
         console.print(f"before: pushes at {rate}/s: {_latencies(bench, rate)}")
-        faults = f"{bench.stack.gorush_url}/dev/faults"
-        httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
         messages = requests(bench, rate * seconds)
-        begun = time.monotonic()
-        bench.pool.submit(relay_at, bench.stack.node_url, messages, rate).result()
         with bench.stack.connect() as connection:
-            wait_until(lambda: _pending(connection) >= 0.9 * len(messages), timeout=TIMEOUT, what="pushes are pending")
-            console.print(f"gorush away for {time.monotonic() - begun:.0f} s: {_pending(connection):,} pending")
-            httpx2.delete(faults).raise_for_status()
+            with gorush_fault(bench.stack.gorush_url, kind="status", status=503):
+                begun = time.monotonic()
+                relay_at(bench.stack.node_url, messages, rate)
+                most = 0.9 * len(messages)
+                wait_until(lambda: _pending(connection) >= most, timeout=TIMEOUT, what="pushes are pending")
+                console.print(f"gorush away for {time.monotonic() - begun:.0f} s: {_pending(connection):,} pending")
             begun, gone = time.monotonic(), None
             while gone is None:
                 left, latencies = _pending(connection), _latencies(bench, rate)
@@ -250,8 +197,7 @@ def show_growth(console: Console, messages: int) -> None:
         messages: in all.
     """
     with running(1) as bench:
-        relay(bench.stack.node_url, registrations(bench, 500))
-        rest(bench)
+        register(bench, 500)
         found = {}
         for done in track(range(STEP, messages + 1, STEP), description="messages", console=console):
             relay(bench.stack.node_url, requests(bench, STEP))

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-import httpx2
-
 from benchmarks.age.fill import DAY, REQUESTS_A_DAY, Size
 from benchmarks.age.statements import Recorder
 from benchmarks.made import SHARD
+from benchmarks.running import gorush_fault
 from wakupush.devnet import messages
 from wakupush.model.entries import Entry
 from wakupush.model.queues import DISPATCH, QUERY, REGISTRATION, Queue
@@ -234,12 +233,8 @@ class Traffic:
         return self._handle(DISPATCH, sent)
 
     def request_in_vain(self) -> int:
-        faults = f"{self._worker.settings.gorush.url[0]}/dev/faults"
-        httpx2.post(faults, json={"kind": "status", "status": 503, "path": "/api/push"}).raise_for_status()
-        try:
+        with gorush_fault(str(self._worker.settings.gorush.url[0]), kind="status", status=503):
             return self.request()
-        finally:
-            httpx2.delete(faults).raise_for_status()
 
     def attempt_due(self) -> int:
         with self._worker.pool.connection() as connection:

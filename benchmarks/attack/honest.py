@@ -13,10 +13,8 @@ from benchmarks.attack.traffic import Message, Traffic
 from benchmarks.attack.world import World, registered
 from benchmarks.made import Made, User
 from wakupush.devnet import messages
-from wakupush.pb.push_notification_pb2 import PushNotificationRegistration, PushNotificationRequest
 from wakupush.protocol import topics
 from wakupush.protocol.keys import PrivateKey, PublicKey
-from wakupush.protocol.request import delivery_key, parse_request
 
 #: Notifications and bytes of message of a large request: to a community.
 ITEMS, ITEM_BYTES = 100, 1000
@@ -28,23 +26,11 @@ LISTED = 1000
 
 def request(server: bytes, users: Sequence[User], items: int, size: int, number: int) -> Message:
     """Return a request of notifications to users in their turn, each with so many bytes of message."""
-    asked = [
-        messages.notification(
-            user.key_hash,
-            PushNotificationRegistration(access_token=user.access_token, installation_id=user.installation_id),
-            message=token_bytes(size),
-        )
-        for user in islice(cycle(users), number * items % len(users), number * items % len(users) + items)
-    ]
-    message_id = token_bytes(32)
-    inner = PushNotificationRequest(requests=asked, message_id=message_id).SerializeToString()
-    message = messages.request(made.key(made.UNAWAITED), PublicKey(server), asked, message_id)
-    return (Made.of(message, delivery_key(message_id, parse_request(inner, most_items=items).items[0])),)
+    return (made.request(server, *made.turn(users, items, number * items), size=size),)
 
 
 def query(users: Sequence[User], asked: int, number: int) -> Message:
-    names = islice(cycle(users), number % len(users), number % len(users) + asked)
-    return (Made.of(messages.query(made.key(made.UNAWAITED), *(user.key_hash for user in names))),)
+    return (made.query(*made.turn(users, asked, number)),)
 
 
 def registration(server: bytes, listed: int, _: int) -> Message:

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import cycle, islice
 from secrets import token_bytes, token_hex
 
 from benchmarks import made
@@ -16,7 +15,7 @@ from benchmarks.attack.world import registered
 from benchmarks.made import Made, User
 from wakupush.devnet import messages
 from wakupush.model.waku_message import WakuMessage
-from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRegistration, PushNotificationRequest
+from wakupush.pb.push_notification_pb2 import PushNotification, PushNotificationRequest
 from wakupush.pb.segment_pb2 import SegmentMessage
 from wakupush.protocol import application, envelopes, payload, topics
 from wakupush.protocol.application import Type
@@ -58,16 +57,8 @@ def unsealable(server: bytes, size: int, _: int) -> Message:
 
 def naming(server: bytes, users: Sequence[User], items: int, token: str | None, number: int) -> Message:
     """Return a request that names so many devices, with this access token or with each one's own."""
-    asked = [
-        messages.notification(
-            user.key_hash,
-            PushNotificationRegistration(
-                access_token=user.access_token if token is None else token, installation_id=user.installation_id
-            ),
-            **EMPTY,
-        )
-        for user in islice(cycle(users), number * items % len(users), number * items % len(users) + items)
-    ]
+    fields = EMPTY if token is None else EMPTY | {"access_token": token}
+    asked = [made.item(user, **fields) for user in made.turn(users, items, number * items)]
     inner = PushNotificationRequest(requests=asked, message_id=token_bytes(32)).SerializeToString()
     return _to_server(server, Type.PUSH_NOTIFICATION_REQUEST, inner)
 
