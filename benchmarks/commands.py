@@ -8,24 +8,13 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Self
 
 import psutil
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What a command took, with all processes that it started."""
-
-    seconds: float
-    cpu_seconds: float
-    #: The most that all of them had at the same time, resident.
-    bytes: int
-
-
-def measured(name: str, *words: str, environment: dict[str, str]) -> Taken:
-    """Run a module of Python to its end, and print and return what it took.
+def measured(name: str, *words: str, environment: dict[str, str]) -> None:
+    """Run a module of Python to its end, and print what it took, with all processes that it started.
 
     Args:
         name: for the reader.
@@ -45,13 +34,11 @@ def measured(name: str, *words: str, environment: dict[str, str]) -> Taken:
         if run.returncode:
             errors.seek(0)
             sys.exit(errors.read().decode())
-    taken = Taken(seconds, peak.cpu_seconds, peak.bytes)
-    print(f"  {name:<18}{seconds:8.1f} s{taken.cpu_seconds:8.1f} s of CPU{taken.bytes / 1e6:8.0f} MB", flush=True)
-    return taken
+    print(f"  {name:<18}{seconds:8.1f} s{peak.cpu_seconds:8.1f} s of CPU{peak.bytes / 1e6:8.0f} MB", flush=True)
 
 
 class Peak:
-    """Watches the resident memory and CPU time of a process and of all that it starts."""
+    """Watches the CPU time of a process and of all that it starts, and the most resident memory that they have."""
 
     def __init__(self, pid: int) -> None:
         self.bytes = 0

@@ -1,6 +1,6 @@
-"""Time and memory of the pipeline: ``python -m benchmarks.pipeline [--events 10000000] [--in FOLDER] [STEP …]``.
+"""Time and memory of the pipeline: ``python -m benchmarks.pipeline [--events 10000000]``.
 
-Every step runs with a tenth of the events, and then with all. Unless steps are named, all run in this order:
+Every step runs with a tenth of the events, and then with all:
 
 make        make up events in an embedded Postgres: four weeks, of which one day is empty; a tenth of all events are of
             one user, one day and one kind
@@ -10,20 +10,15 @@ capacity    `wakupush pipeline capacity`
 tidy        `wakupush pipeline tidy`, after which a day is one file; and bytes a row, against plain Parquet
 
 Each command runs as an operator runs it, the start of Java included. Memory is the most that all its processes had at
-the same time; Postgres is not among them. With a FOLDER, which is kept, steps can run one by one, and figures are added
-to its results.json.
+the same time; Postgres is not among them.
 """
 
 import argparse
-import json
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from shutil import rmtree
 
 import duckdb
 import psycopg
@@ -46,9 +41,6 @@ SKEW_ROWS = 5000
 #: Events that a made-up message makes, the empty day taken out.
 EVENTS_PER_MESSAGE = 6.87
 REPORTED = ("--from", str(FIRST), "--to", str(LAST))
-
-
-CATALOG_TABLES = ("iceberg_tables", "iceberg_namespace_properties")
 
 
 @dataclass(frozen=True)
@@ -78,17 +70,9 @@ class Size:
             "WAKUPUSH_PIPELINE__REPORT_DSN": self.dsn,
         }
 
-    def forget(self) -> None:
-        """Remove the lake from the catalog, and delete its files."""
-        with psycopg.connect(self.dsn) as connection:
-            for table in CATALOG_TABLES:
-                connection.execute(f"DELETE FROM wakupush_lake.{table} WHERE catalog_name = 'lake'")
-        rmtree(self.folder / "lake", ignore_errors=True)
-
 
 def make(size: Size) -> None:
     with psycopg.connect(size.postgres.dsn, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {size.database}")
         connection.execute(f"CREATE DATABASE {size.database}")
     with psycopg.connect(size.dsn, autocommit=True) as connection:
         runner.migrate(connection)
@@ -119,7 +103,6 @@ FROM generate_series(%(start)s::int, %(start)s::int + %(rows)s::int - 1) AS numb
 
 
 def export(size: Size) -> None:
-    size.forget()
     pipeline(size, "export")
 
 
@@ -153,44 +136,25 @@ def files(dsn: str) -> list[str]:
         return [task.file.file_path for task in catalog.load_table("wakupush.events").scan().plan_files()]
 
 
-STEPS: dict[str, Callable[[Size], None]] = {
-    "make": make,
-    "export": export,
-    "report": report,
-    "capacity": capacity,
-    "tidy": tidy,
-}
-
-
 def pipeline(size: Size, *words: str) -> None:
-    """Run a command of the pipeline, and print and keep its time and memory."""
-    taken = measured(words[0], "wakupush", "pipeline", *words, environment=size.environment())
-    found = {"events": size.events, "name": words[0], "seconds": round(taken.seconds, 1)}
-    found |= {"cpu_seconds": round(taken.cpu_seconds, 1), "megabytes": round(taken.bytes / 1e6)}
-    with (size.folder / "results.json").open("a") as stream:
-        stream.write(json.dumps(found) + "\n")
+    """Run a command of the pipeline, and print its time and memory."""
+    measured(words[0], "wakupush", "pipeline", *words, environment=size.environment())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000)
-    parser.add_argument("--in", dest="folder", type=Path)
-    parser.add_argument("step", nargs="*", choices=[*STEPS, []])
     options = parser.parse_args()
-    with ExitStack() as stack:
-        folder = stack.enter_context(
-            nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory(prefix="wakupush-pipeline-")
-        )
-        folder = Path(folder)
-        folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="wakupush-pipeline-") as name:
+        folder = Path(name)
         folder.chmod(0o755)  # Postgres runs as another user
-        postgres = stack.enter_context(PostgresServer(folder / "postgres", fsync=False))
-        for step in options.step or STEPS:
-            for events in (options.events // 10, options.events):
-                own = folder / str(events)
-                own.mkdir(exist_ok=True)
-                print(f"{step}, {events:,} events", flush=True)
-                STEPS[step](Size(own, events, postgres))
+        with PostgresServer(folder / "postgres", fsync=False) as postgres:
+            for step in (make, export, report, capacity, tidy):
+                for events in (options.events // 10, options.events):
+                    own = folder / str(events)
+                    own.mkdir(exist_ok=True)
+                    print(f"{step.__name__}, {events:,} events", flush=True)
+                    step(Size(own, events, postgres))
 
 
 if __name__ == "__main__":
