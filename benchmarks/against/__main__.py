@@ -12,7 +12,7 @@ import json
 import math
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
@@ -167,10 +167,7 @@ def main() -> None:
 
 
 def as_json(results: dict[str, Pairs]) -> str:
-    def facts(each: Measured) -> dict:
-        return {"cpu": each.cpu, "per_second": each.per_second, "p99": each.p99}
-
-    pairs = {name: [[facts(base), facts(ours)] for base, ours in found] for name, found in results.items()}
+    pairs = {name: [[asdict(base), asdict(ours)] for base, ours in found] for name, found in results.items()}
     return json.dumps(pairs, indent=1) + "\n"
 
 

@@ -86,7 +86,6 @@ def main() -> int:
     )
     parser.add_argument("--directory", type=Path, default=Path("age"), help="of the database, which is kept")
     parser.add_argument("--users", type=int, default=Size().users)
-    parser.add_argument("--only", default="", help="only work whose name contains this")
     options = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     share = options.users / Size().users
@@ -110,9 +109,8 @@ def main() -> int:
         opened.enter_context(bystander.beside())
         results = []
         for work in every_work(own, size):
-            if options.only in work.name:
-                results.append(run(work, recorder, connection, bystander.longest))
-                console.print(f"{work.name}: {results[-1].elapsed:.2f} s")
+            results.append(run(work, recorder, connection, bystander.longest))
+            console.print(f"{work.name}: {results[-1].elapsed:.2f} s")
     console.width = max(console.width, WIDTH)
     console.print(table(results))
     found = Counter(finding for result in results for finding in result.findings())

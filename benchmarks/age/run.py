@@ -48,11 +48,8 @@ class Result:
     elapsed: float
     seconds: float
     statements: list[Statement]
-    #: Bytes of write-ahead log, and of temporary files.
+    #: Bytes of write-ahead log.
     wal: int
-    spilled: int
-    #: Bytes by which the process was larger than before, at most.
-    memory: int
     #: Seconds of the longest wait of others for a lock.
     waited: float
     failure: str = ""
@@ -97,7 +94,7 @@ def run(work: Work, recorder: Recorder, connection: psycopg.Connection, waits: C
     """
     recorder.statements.clear()
     waits()
-    before, resident = _counters(connection), _resident(reset=True)
+    before = _wal(connection)
     failure, rows, begun = "", 0, time.monotonic()
     try:
         found = work.run()
@@ -105,7 +102,7 @@ def run(work: Work, recorder: Recorder, connection: psycopg.Connection, waits: C
     except Exception as error:  # noqa: BLE001 - a table of what works has a row for what does not
         failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     elapsed = time.monotonic() - begun
-    wal, spilled = (after - start for after, start in zip(_counters(connection), before, strict=True))
+    wal = _wal(connection) - before
     statements = list(recorder.statements)
     return Result(
         work,
@@ -114,26 +111,15 @@ def run(work: Work, recorder: Recorder, connection: psycopg.Connection, waits: C
         sum(each.seconds for each in statements),
         statements,
         wal,
-        spilled,
-        max(0, _resident() - resident),
         waits(),
         failure,
     )
 
 
-def _counters(connection: psycopg.Connection) -> tuple[int, int]:
-    row = connection.execute(
-        "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,"
-        " (SELECT temp_bytes FROM pg_stat_database WHERE datname = current_database())"
-    ).fetchone()
-    return row[0], row[1]
-
-
-def _resident(*, reset: bool = False) -> int:
-    """Return the most memory that this process had since the last reset."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+def _wal(connection: psycopg.Connection) -> int:
+    """Return the bytes of write-ahead log so far."""
+    statement = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
+    return connection.execute(statement).fetchone()[0]
 
 
 @dataclass
@@ -185,8 +171,6 @@ def table(results: Iterable[Result]) -> Table:
         "rows read",
         "wanted",
         "log, MiB",
-        "files, MiB",
-        "memory, MiB",
         "wait, ms",
         "% of a day",
         box=None,
@@ -202,8 +186,6 @@ def table(results: Iterable[Result]) -> Table:
             f"{sum(each.read for each in one.statements):,}",
             f"{sum(each.wanted for each in one.statements):,}",
             f"{one.wal / MIB:.2f}",
-            f"{one.spilled / MIB:.1f}",
-            f"{one.memory / MIB:.0f}",
             f"{1000 * one.waited:.0f}",
             f"{100 * one.share:.2f}" if one.work.runs_a_day else "",
         )

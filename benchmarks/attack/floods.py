@@ -72,12 +72,8 @@ def asking(whom: str, others: int = 0) -> Make:
     return lambda world, count: world.make(partial(strangers.asking, getattr(world, whom), others), count)
 
 
-def updates(world: World, count: int) -> list[Message]:
-    return world.make(partial(strangers.update, world.server, world.updating, 2000), count)
-
-
-def whole(world: World, count: int) -> list[Message]:
-    return world.make(partial(strangers.update, world.server, world.updating, 10_000), count)
+def updates(listed: int) -> Make:
+    return lambda world, count: world.make(partial(strangers.update, world.server, world.updating, listed), count)
 
 
 _PUBLISH = {"power": Power.PUBLISH, "honest": "request"}
@@ -138,8 +134,8 @@ FLOODS = (
         honest="registration",
     ),
     Flood(name="registrations of new users", make=sealed(strangers.newcomer), **_REGISTER),
-    Flood(name="registrations anew, 130 kB of lists", make=updates, most=150, **_REGISTER),
-    Flood(name="registrations anew, full lists", make=whole, most=20, **_REGISTER),
+    Flood(name="registrations anew, 130 kB of lists", make=updates(2000), most=150, **_REGISTER),
+    Flood(name="registrations anew, full lists", make=updates(10_000), most=20, **_REGISTER),
     Flood(name="junk on query topics", make=with_a_key, **_QUERY),
     Flood(
         name="junk on query topics without a key",
