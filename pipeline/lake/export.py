@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody names it
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake import schema
 from wakupush.pipeline.lake.catalog import alone, is_folder_alone, warehouse
-from wakupush.pipeline.lake.lake import MARK, Lake, LakeMark, LakeState
+from wakupush.pipeline.lake.lake import Lake, LakeMark, LakeState
 from wakupush.pipeline.lake.pseudonyms import Keys, blur, rehash, today
 from wakupush.pipeline.postgres import connect, jdbc_options, read_slices
 from wakupush.pipeline.session import SPARK_ERRORS
@@ -162,7 +162,7 @@ def for_lake(events: DataFrame, keys: dict[int, bytes], days: int) -> DataFrame:
 
 def _append(lake: Lake, events: DataFrame, state: LakeState, mark: LakeMark, rows: int) -> tuple[int, LakeState]:
     try:
-        return lake.append(events, state, {MARK: mark.text}, rows)
+        return lake.append(events, state, mark, rows)
     except SPARK_ERRORS as error:
         if "permission denied" in str(error).lower():
             raise PipelineError("Spark may not read the events, or not write the lake: permission denied") from error

@@ -1,7 +1,7 @@
 """The event lake: Iceberg's table `wakupush.events`, and the fence around its appends.
 
 Events are appended to a branch without readers, and read back. Then one transaction moves `main` to the branch, sets
-what the run has to remember as properties of the table, and removes the branch. The catalog takes it only if nothing
+how far the export got as a property of the table, and removes the branch. The catalog takes it only if nothing
 was committed since the run looked: a run that slept, or was thought dead, commits nothing. A property of the table
 exists as long as the table, whatever happens to snapshots.
 """
@@ -95,10 +95,7 @@ class Lake:
 
     def prepare(self) -> None:
         """Create the table of events."""
-        columns = {
-            field.name: f"{field.dataType.simpleString()} COMMENT '{schema.MEANINGS[field.name]}'"
-            for field in schema.EVENTS.fields
-        }
+        columns = {name: f"{kind} COMMENT '{schema.MEANINGS[name]}'" for name, kind in schema.EVENTS.items()}
         self.create(EVENTS, columns, "day", "Delivery events, with pseudonyms of a period")
         if self.table().sortOrder().isUnsorted():
             # In the order of users: the rows' own order would reveal their times.
@@ -171,14 +168,14 @@ class Lake:
         writer.options(**{"distribution-mode": "none", "fanout-enabled": "true"}).overwrite(condition)
 
     def append(
-        self, events: DataFrame, state: LakeState, remember: Mapping[str, str], rows: int | None = None
+        self, events: DataFrame, state: LakeState, mark: LakeMark, rows: int | None = None
     ) -> tuple[int, LakeState]:
-        """Append events and store the properties, in one commit.
+        """Append events and store how far the export got with them, in one commit.
 
         Args:
             events: with the columns of the table.
             state: of the lake when the run looked; it must still be the same.
-            remember: properties to set.
+            mark: how far the export got.
             rows: the expected number of events, if it is known.
 
         Returns:
@@ -193,7 +190,7 @@ class Lake:
         begin = "" if state.snapshot is None else f"AS OF VERSION {state.snapshot}"
         with _refusals("was not begun"):
             self.spark.sql(f"ALTER TABLE {EVENTS} CREATE BRANCH {branch} {begin}")
-        events.select(*schema.EVENTS.fieldNames()).writeTo(f"{EVENTS}.branch_{branch}").append()
+        events.select(*schema.EVENTS).writeTo(f"{EVENTS}.branch_{branch}").append()
         row_count = self._read_back(branch)
         if rows is not None and row_count != rows:
             raise PipelineError(
@@ -201,7 +198,7 @@ class Lake:
                 " meanwhile; start again"
             )
         with _refusals("was not committed"):
-            return row_count, self._publish(branch, state, remember)
+            return row_count, self._publish(branch, state, mark)
 
     def _read_back(self, branch: str) -> int:
         """Return how many events were appended to a branch; refuse files that reveal the order in which users came."""
@@ -217,15 +214,12 @@ class Lake:
             raise PipelineError("files are not in the order of users, which would reveal times: nothing was taken")
         return int(row["rows"])
 
-    def _publish(self, branch: str, state: LakeState, remember: Mapping[str, str]) -> LakeState:
+    def _publish(self, branch: str, state: LakeState, mark: LakeMark) -> LakeState:
         transaction = self.table().newTransaction()
         if _state(transaction.table()) != state:
             raise PipelineError("another run has committed to the lake meanwhile: start this one again")
         transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
-        properties = transaction.updateProperties()
-        for name, value in remember.items():
-            properties.set(name, value)
-        properties.commit()
+        transaction.updateProperties().set(MARK, mark.text).commit()
         transaction.manageSnapshots().removeBranch(branch).commit()
         new_state = _state(transaction.table())
         # This fails if anything was committed since the transaction began.

@@ -2,44 +2,32 @@
 
 from typing import Final
 
-from pyspark.sql.types import (
-    BinaryType,
-    DateType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
 #: The schema version of the events in Postgres that `wakupush.pipeline.lake.export` understands.
 EVENT_VERSION: Final = 5
 
-EVENTS: Final = StructType(
-    [
-        StructField("day", DateType()),
-        StructField("kind", StringType()),
-        StructField("time", TimestampType()),
-        StructField("queue", StringType()),
-        StructField("platform", StringType()),
-        StructField("failure", StringType()),
-        StructField("reason", StringType()),
-        StructField("attempt", IntegerType()),
-        StructField("batch_size", IntegerType()),
-        StructField("worker", StringType()),
-        StructField("trace", BinaryType()),
-        StructField("user", BinaryType()),
-        StructField("installation", BinaryType()),
-        StructField("queue_wait_ms", LongType()),
-        StructField("latency_ms", LongType()),
-        StructField("count", IntegerType()),
-        StructField("app", StringType()),
-        StructField("push_type", StringType()),
-        StructField("shard", IntegerType()),
-        StructField("age_ms", LongType()),
-    ]
-)
+#: The columns with their types in Spark's SQL.
+EVENTS: Final = {
+    "day": "date",
+    "kind": "string",
+    "time": "timestamp",
+    "queue": "string",
+    "platform": "string",
+    "failure": "string",
+    "reason": "string",
+    "attempt": "int",
+    "batch_size": "int",
+    "worker": "string",
+    "trace": "binary",
+    "user": "binary",
+    "installation": "binary",
+    "queue_wait_ms": "bigint",
+    "latency_ms": "bigint",
+    "count": "int",
+    "app": "string",
+    "push_type": "string",
+    "shard": "int",
+    "age_ms": "bigint",
+}
 
 #: What each column means, for the table itself and docs/operating/pipeline.md.
 MEANINGS: Final = {

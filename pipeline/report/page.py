@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from html import escape
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from wakupush.model.objectives import BUDGET
 from wakupush.pipeline.lake.lake import days_between
@@ -296,11 +297,18 @@ def _funnel(report: WrittenReport, stages: Mapping[str, str]) -> dict[str, Total
     return {label: findings.stage(report.rows, name) for name, label in stages.items() if name in present}
 
 
+def _grouped(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
+    """Return rows by their value of a column, or their values of several."""
+    key = itemgetter(*names)
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
+
+
 def _by_day(days: list[date], rows: Iterable[Row], value: str) -> list[Total]:
     """Return the sum of a value for each day: 0 if there is no row."""
-    rows_of: dict[date, list[Row]] = {}
-    for row in rows:
-        rows_of.setdefault(row["day"], []).append(row)
+    rows_of = _grouped(rows, "day")
     return [Total.of(rows_of.get(day, []), value) for day in days]
 
 
@@ -364,11 +372,8 @@ def _deliveries(report: WrittenReport, days: list[date], outages: list[Outage]) 
 
 def _arrivals(report: WrittenReport) -> str:
     """Return the messages of each shard, and the worst and the usual day of its percentiles."""
-    rows_of: dict[int, list[Row]] = {}
-    for row in report.rows["arrivals_daily"]:
-        rows_of.setdefault(row["shard"], []).append(row)
     body = []
-    for shard, rows in sorted(rows_of.items()):
+    for shard, rows in sorted(_grouped(report.rows["arrivals_daily"], "shard").items()):
         shown = [row for row in rows if not row["suppressed"]]
         middle = [
             sorted(row[name] for row in shown)[len(shown) // 2] if shown else None for name in ("p50_ms", "p99_ms")
@@ -381,11 +386,8 @@ def _arrivals(report: WrittenReport) -> str:
 
 
 def _pushes(report: WrittenReport) -> str:
-    rows_of: dict[tuple[str, str], list[Row]] = {}
-    for row in report.rows["pushes_daily"]:
-        rows_of.setdefault((row["app"], row["push_type"]), []).append(row)
     body = []
-    for (app, push_type), rows in sorted(rows_of.items()):
+    for (app, push_type), rows in sorted(_grouped(report.rows["pushes_daily"], "app", "push_type").items()):
         admitted, delivered = (
             Total.of((row for row in rows if row["kind"] == kind), "events") for kind in ("admitted", "delivered")
         )
@@ -414,10 +416,8 @@ def _retries(report: WrittenReport) -> str:
 
 def _failures(report: WrittenReport) -> str:
     attempts = (0, *range(1, LATER_ATTEMPTS + 1))
-    rows_of: dict[str, list[Row]] = {}
-    for row in report.rows["failures_daily"]:
-        if row["kind"] in {"failed", "refused", "unknown", "foreign"}:
-            rows_of.setdefault(row["failure"], []).append(row)
+    kinds = {"failed", "refused", "unknown", "foreign"}
+    rows_of = _grouped((row for row in report.rows["failures_daily"] if row["kind"] in kinds), "failure")
     ranking = sorted(rows_of.items(), key=lambda entry: -Total.of(entry[1], "events").shown)[:_MOST_ROWS]
     body = [
         (
@@ -436,9 +436,7 @@ def _cell(rows: list[Row]) -> str:
 
 
 def _refusals(report: WrittenReport, days: list[date]) -> str:
-    cells: dict[tuple[str, int], list[Row]] = {}
-    for row in report.rows["refusals_hourly"]:
-        cells.setdefault((row["failure"], row["hour"]), []).append(row)
+    cells = _grouped(report.rows["refusals_hourly"], "failure", "hour")
     totals = {place: Total.of(rows, "events") for place, rows in cells.items()}
     names = sorted(
         {failure for failure, _ in totals},
@@ -478,9 +476,7 @@ def _tokens(report: WrittenReport, days: list[date]) -> str:
 
 def _survival(report: WrittenReport) -> str:
     """Return the share of devices that were active in each week or later; dashes where a row is hidden."""
-    of_periods: dict[tuple[date, str], list[Row]] = {}
-    for row in report.rows["devices_by_last_week"]:
-        of_periods.setdefault((row["period"], row["platform"]), []).append(row)
+    of_periods = _grouped(report.rows["devices_by_last_week"], "period", "platform")
     last = max((row["week"] for rows in of_periods.values() for row in rows), default=0)
     body = []
     for (period, platform), rows in of_periods.items():

@@ -92,7 +92,7 @@ def rows(
     progress(0, len(stale))
     count = 0
     for part in _parts(stale, sizes):
-        results |= _make_days(lake, {day: bases[day] for day in part}, days)
+        results |= _make_days(lake, {day: bases[day] for day in part})
         count += len(part)
         progress(count, len(stale))
     periods: dict[date, dict[date, str]] = {}
@@ -101,7 +101,7 @@ def rows(
     for period, of_days in periods.items():
         basis = hashlib.sha256(json.dumps([days, *map(str, of_days), *of_days.values()]).encode()).hexdigest()
         if not _is_current(results, Span("period", period), basis):
-            results |= _make_period(lake, period, basis, list(of_days), days)
+            results |= _make_period(lake, period, basis, list(of_days))
     spans = [Span("day", day) for day in sizes if first <= day <= last] + [Span("period", begin) for begin in periods]
     return {
         table.name: [
@@ -157,23 +157,23 @@ def _parts(days: Iterable[date], sizes: Mapping[date, int]) -> Iterator[list[dat
         yield part
 
 
-def _make_days(lake: Lake, bases: Mapping[date, str], days: int) -> dict[Span, Result]:
+def _make_days(lake: Lake, bases: Mapping[date, str]) -> dict[Span, Result]:
     """Make the results of some days (a basis for each) and store them; the devices first."""
     # Nobody uses the devices of `wakupush canary`.
     is_canary = F.coalesce(F.col("app"), F.lit("")) == CANARY
     events = lake.events().where(F.col("day").isin(*bases) & ~is_canary)
     devices(events).writeTo(DEVICES).overwrite(F.col("day").isin(*bases))
-    return _make(lake, "day", events, bases, days)
+    return _make(lake, "day", events, bases)
 
 
-def _make_period(lake: Lake, period: date, basis: str, of_days: list[date], days: int) -> dict[Span, Result]:
-    frame = lake.spark.table(DEVICES).where(F.col("day").isin(*of_days))
-    return _make(lake, "period", frame, {period: basis}, days)
+def _make_period(lake: Lake, period: date, basis: str, of_days: list[date]) -> dict[Span, Result]:
+    frame = lake.spark.table(DEVICES).where(F.col("day").isin(*of_days)).withColumn("period", F.lit(period))
+    return _make(lake, "period", frame, {period: basis})
 
 
-def _make(lake: Lake, kind: str, frame: DataFrame, bases: Mapping[date, str], days: int) -> dict[Span, Result]:
+def _make(lake: Lake, kind: str, frame: DataFrame, bases: Mapping[date, str]) -> dict[Span, Result]:
     """Make all tables of days or of periods in one job, and store their rows in one commit."""
-    parts = [_rows(table, table.build(frame, days)) for table in TABLES if table.time == kind]
+    parts = [_rows(table, table.build(frame)) for table in TABLES if table.time == kind]
     triples = [tuple(row) for row in reduce(DataFrame.unionByName, parts).collect()]
     # Else each report would make a day without rows again.
     triples += [(begin, "", "{}") for begin in bases.keys() - {begin for begin, _, _ in triples}]

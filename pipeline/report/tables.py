@@ -107,7 +107,8 @@ class Table:
     values: dict[str, str]
     #: Sets of columns, keys or others: rows that agree on a set add up to a number that another table shows.
     wholes: tuple[tuple[str, ...], ...]
-    build: Callable[[DataFrame, int], DataFrame]
+    #: Makes the rows of a frame of events, or of `devices` with the column ``period``.
+    build: Callable[[DataFrame], DataFrame]
     #: Tables whose hidden rows the rows of this one would reveal.
     coarser: tuple[Coarser, ...] = ()
     #: False if the rows are pseudonyms themselves.
@@ -195,16 +196,16 @@ def _has_platform() -> Column:
     return F.col("platform").isNotNull().alias("has_platform")
 
 
-def _funnel(events: DataFrame, _: int) -> DataFrame:
+def _funnel(events: DataFrame) -> DataFrame:
     return events.withColumn("stage", _stage()).groupBy("day", "kind", "stage").agg(*_counts())
 
 
-def _hourly(events: DataFrame, _: int) -> DataFrame:
+def _hourly(events: DataFrame) -> DataFrame:
     hour = F.hour("time").alias("hour")
     return events.groupBy("day", hour, "queue", "kind", "platform", _has_platform()).agg(*_counts())
 
 
-def _objectives(events: DataFrame, _: int) -> DataFrame:
+def _objectives(events: DataFrame) -> DataFrame:
     limit = F.when(_kind("answered"), 1000 * ANSWER_SECONDS).otherwise(1000 * DELIVERY_SECONDS)
     total = F.sum("count")
     good = F.sum(F.when(F.col("latency_ms") <= limit, F.col("count")).otherwise(0))
@@ -218,7 +219,7 @@ def _objectives(events: DataFrame, _: int) -> DataFrame:
     )
 
 
-def _pushes(events: DataFrame, _: int) -> DataFrame:
+def _pushes(events: DataFrame) -> DataFrame:
     return events.where(_kind("admitted", "delivered")).groupBy("day", "kind", "app", "push_type").agg(*_counts())
 
 
@@ -229,7 +230,7 @@ NO_SHARD: Final = -1
 _PERCENTILES: Final = (50, 95, 99)
 
 
-def _latency(events: DataFrame, _: int) -> DataFrame:
+def _latency(events: DataFrame) -> DataFrame:
     what = (
         F.when(_kind("received"), "queue_wait").when(_kind("answered"), "answer").when(_kind("delivered"), "delivery")
     )
@@ -241,7 +242,7 @@ def _latency(events: DataFrame, _: int) -> DataFrame:
     return _percentiles(values, "day", "what", "queue", "platform")
 
 
-def _arrivals(events: DataFrame, _: int) -> DataFrame:
+def _arrivals(events: DataFrame) -> DataFrame:
     return _percentiles(events.withColumn("value", F.col("age_ms")).fillna(NO_SHARD, ["shard"]), "day", "shard")
 
 
@@ -269,7 +270,7 @@ def _percentiles(frame: DataFrame, *keys: str) -> DataFrame:
     return percentiles.join(values.groupBy(*keys).agg(_people()), list(keys))
 
 
-def _retries(events: DataFrame, _: int) -> DataFrame:
+def _retries(events: DataFrame) -> DataFrame:
     return (
         events.where(_kind("attempt", "delivered", "failed", "unknown"))
         .where("attempt IS NOT NULL AND platform IS NOT NULL")
@@ -278,7 +279,7 @@ def _retries(events: DataFrame, _: int) -> DataFrame:
     )
 
 
-def _failures(events: DataFrame, _: int) -> DataFrame:
+def _failures(events: DataFrame) -> DataFrame:
     # `least` leaves nulls out.
     attempt = F.when(F.col("attempt").isNull(), 0).otherwise(F.least("attempt", F.lit(LATER_ATTEMPTS)))
     return (
@@ -288,27 +289,21 @@ def _failures(events: DataFrame, _: int) -> DataFrame:
     )
 
 
-def _refusals(events: DataFrame, _: int) -> DataFrame:
+def _refusals(events: DataFrame) -> DataFrame:
     hour = F.hour("time").alias("hour")
     return events.where(_kind("refused") & F.col("failure").isNotNull()).groupBy("day", hour, "failure").agg(*_counts())
 
 
-def _filter_reasons(events: DataFrame, _: int) -> DataFrame:
+def _filter_reasons(events: DataFrame) -> DataFrame:
     return events.where(_kind("filtered")).groupBy("day", "reason").agg(*_counts())
 
 
-def _tokens(events: DataFrame, _: int) -> DataFrame:
+def _tokens(events: DataFrame) -> DataFrame:
     return (
         events.where(_kind("registered", "unregistered", "token_died", "admitted") & F.col("installation").isNotNull())
         .groupBy("day", "platform", F.when(_kind("admitted"), "notified").otherwise(F.col("kind")).alias("kind"))
         .agg(F.count_distinct("installation").alias("devices"), F.count_distinct(_person()).alias("people"))
     )
-
-
-def _period(days: int) -> Column:
-    """Return the first day of the period of pseudonyms that a day is in."""
-    number = F.floor(F.datediff("day", F.lit("1970-01-01").cast("date")) / days)
-    return F.date_add(F.lit("1970-01-01").cast("date"), (number * days).cast("int"))
 
 
 def devices(events: DataFrame) -> DataFrame:
@@ -325,10 +320,9 @@ def devices(events: DataFrame) -> DataFrame:
     )
 
 
-def _lives(devices: DataFrame, days: int) -> DataFrame:
+def _lives(devices: DataFrame) -> DataFrame:
     return (
         devices.where("registered OR died")
-        .withColumn("period", _period(days))
         .groupBy("period", "platform", "installation")
         .agg(
             F.min(F.when(F.col("registered"), F.col("day"))).alias("began"),
@@ -341,10 +335,9 @@ def _lives(devices: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _usage(devices: DataFrame, days: int) -> DataFrame:
+def _usage(devices: DataFrame) -> DataFrame:
     return (
         devices.where("registered OR notified")
-        .withColumn("period", _period(days))
         .groupBy("period", "platform", "installation")
         .agg(
             F.max("registered").alias("registered"),
@@ -357,11 +350,10 @@ def _usage(devices: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _last_weeks(devices: DataFrame, days: int) -> DataFrame:
+def _last_weeks(devices: DataFrame) -> DataFrame:
     week = F.floor(F.datediff("day", "period") / _WEEK).cast("int")
     return (
         devices.where("registered OR notified")
-        .withColumn("period", _period(days))
         .withColumn("week", week)
         .groupBy("period", "platform", "installation")
         .agg(
@@ -375,7 +367,7 @@ def _last_weeks(devices: DataFrame, days: int) -> DataFrame:
     )
 
 
-def _minutes(events: DataFrame, _: int) -> DataFrame:
+def _minutes(events: DataFrame) -> DataFrame:
     minutes = (
         events.where(_kind("received"))
         .groupBy("day", "queue", F.date_trunc("minute", "time").alias("minute"))
@@ -388,7 +380,7 @@ def _minutes(events: DataFrame, _: int) -> DataFrame:
     )
 
 
-def _unusual(events: DataFrame, _: int) -> DataFrame:
+def _unusual(events: DataFrame) -> DataFrame:
     daily = (
         events.where(_kind("admitted", "queried") & F.col("user").isNotNull())
         .groupBy("day", "kind", "user")

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake.catalog import alone
 from wakupush.pipeline.lake.export import for_lake, keys_of
-from wakupush.pipeline.lake.lake import MARK, Lake, LakeMark
+from wakupush.pipeline.lake.lake import Lake, LakeMark
 from wakupush.pipeline.lake.pseudonyms import today
 from wakupush.pipeline.postgres import connect, jdbc_options
 from wakupush.pipeline.synthetic import synthesize
@@ -40,7 +40,7 @@ def into_lake(spark: SparkSession, settings: Settings, plan: Plan) -> int:
             settings.pipeline.pseudonym_days,
         )
         mark = LakeMark(source=synthesize.WORKER, timeline=0, transaction=0, last_event=None)
-        rows, _ = lake.append(events, state, {MARK: mark.text})
+        rows, _ = lake.append(events, state, mark)
         return rows
 
 

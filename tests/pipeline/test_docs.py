@@ -32,7 +32,7 @@ def test_table_is_that_of_the_code(rows):
 
 
 def test_every_column_of_the_lake_has_a_meaning():
-    assert list(schema.MEANINGS) == schema.EVENTS.fieldNames()
+    assert list(schema.MEANINGS) == list(schema.EVENTS)
 
 
 def test_every_outcome_of_a_rebuild_is_told():

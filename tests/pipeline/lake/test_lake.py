@@ -11,7 +11,7 @@ from wakupush.pipeline import tidy
 from wakupush.pipeline.errors import PipelineError
 from wakupush.pipeline.lake import lake as lakes
 from wakupush.pipeline.lake import schema
-from wakupush.pipeline.lake.lake import EVENTS, MARK, Lake, LakeMark
+from wakupush.pipeline.lake.lake import EVENTS, Lake, LakeMark
 from wakupush.pipeline.lake.pseudonyms import GRACE_DAYS, Keys, rehash
 
 DAY = date(2026, 11, 3)
@@ -40,11 +40,11 @@ def frame(lake, rows):
         tuple(dict(zip(("kind", "day", "attempt", "user"), row, strict=False)).get(name) for name in schema.MEANINGS)
         for row in rows
     ]
-    return lake.spark.createDataFrame(values, schema.EVENTS)
+    return lake.spark.createDataFrame(values, ", ".join(f"`{name}` {kind}" for name, kind in schema.EVENTS.items()))
 
 
 def append(lake, rows, transaction=1):
-    count, state = lake.append(frame(lake, rows), lake.state(), {MARK: mark(transaction).text}, len(rows))
+    count, state = lake.append(frame(lake, rows), lake.state(), mark(transaction), len(rows))
     assert state == lake.state()
     return count
 
@@ -82,7 +82,7 @@ def test_one_of_two_concurrent_runs_commits(lake, first):
     seen = lake.state()
     append(lake, [("attempt", DAY, 1)], transaction=5)
     with pytest.raises(PipelineError, match="start"):
-        lake.append(frame(lake, [("attempt", DAY, 2)]), seen, {MARK: mark(9).text})
+        lake.append(frame(lake, [("attempt", DAY, 2)]), seen, mark(9))
     assert attempts(lake) == [1] if first else [0, 1]
     assert lake.state().mark == mark(5)
 
@@ -109,7 +109,7 @@ def test_a_concurrent_commit_makes_a_commit_fail(lake, monkeypatch, other):
 
     monkeypatch.setattr(lakes, "_state", look_and_sleep)
     with pytest.raises(PipelineError, match="the step was not committed"):
-        lake.append(frame(lake, [("attempt", DAY, 9)]), seen, {MARK: mark(9).text})
+        lake.append(frame(lake, [("attempt", DAY, 9)]), seen, mark(9))
     assert attempts(lake) == {"an export": [1, 2, 3], "retention": []}.get(other, [1, 2])
     assert lake.state().mark == mark(3 if other == "an export" else 2)
     assert len(branches(lake)) == 1
@@ -120,7 +120,7 @@ def test_a_concurrent_commit_makes_a_commit_fail(lake, monkeypatch, other):
 
 def test_incomplete_step_is_refused(lake):
     with pytest.raises(PipelineError, match="Postgres has 3 events of this step and 2 were written"):
-        lake.append(frame(lake, [("attempt", DAY, 1), ("attempt", DAY, 2)]), lake.state(), {MARK: mark(1).text}, 3)
+        lake.append(frame(lake, [("attempt", DAY, 1), ("attempt", DAY, 2)]), lake.state(), mark(1), 3)
     assert lake.state().snapshot is None
     assert lake.state().mark is None
 
@@ -129,12 +129,12 @@ def test_rows_out_of_user_order_are_refused(lake):
     users = [bytes([number * 37 % 251]) * 16 for number in range(200)]
     assert users != sorted(users)
     rows = frame(lake, [("queried", DAY, 1, user) for user in users]).repartition(3)
-    lake.append(rows, lake.state(), {MARK: mark(1).text})
+    lake.append(rows, lake.state(), mark(1))
     stored = lake.spark.sql(f"SELECT user FROM {EVENTS} ORDER BY _file, _pos").collect()
     assert [row.user for row in stored] == sorted(users)
     lake.spark.sql(f"ALTER TABLE {EVENTS} WRITE UNORDERED")
     with pytest.raises(PipelineError, match="not in the order of users"):
-        lake.append(rows, lake.state(), {MARK: mark(2).text})
+        lake.append(rows, lake.state(), mark(2))
     assert lake.state().mark == mark(1)
 
 
@@ -179,7 +179,7 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
 
 def test_a_lake_with_partitions_by_kind_is_written_anew(spark, settings):
     lake = Lake.of(spark, settings)
-    columns = {field.name: field.dataType.simpleString() for field in schema.EVENTS.fields}
+    columns = dict(schema.EVENTS)
     lake.create(EVENTS, columns, "day, kind", "As a former version made it")
     old = [("attempt", DAY, 1, b"b" * 16), ("attempt", DAY, 2, b"a" * 16), ("failed", DAY, 3), ("failed", LATER, 4)]
     frame(lake, old).writeTo(EVENTS).append()
