@@ -108,9 +108,9 @@ def _secrets(settings: Settings) -> dict[str, list[str] | None]:
     secrets: dict[str, list[str] | None] = {}
     for app in settings.app_names:
         if (secret := settings.gorush_of(app).feedback_secret) is not None:
-            known = secrets.setdefault(secret.get_secret_value(), [] if app else None)
-            if known is not None:
-                known.append(app)
+            apps = secrets.setdefault(secret.get_secret_value(), [] if app else None)
+            if apps is not None:
+                apps.append(app)
     return secrets
 
 

@@ -133,11 +133,11 @@ def _in_time(tables: Tables, what: str, others: Total, first: date, last: date) 
         if row["stage"] in stages:
             weights[row["day"]] += row["events"] or 0
     rows = [row for row in tables["objectives_daily"] if row["what"] == what and first <= row["day"] <= last]
-    shown = [(row["good_permille"] / _PERMILLE, weights.get(row["day"], 0)) for row in rows if not row["suppressed"]]
-    weight = sum(of_day for _, of_day in shown)
+    shares = [(row["good_permille"] / _PERMILLE, weights.get(row["day"], 0)) for row in rows if not row["suppressed"]]
+    weight = sum(of_day for _, of_day in shares)
     if rows and not weight:
         return Objective(text=text, share=None)
-    good = sum(share * of_day for share, of_day in shown)
+    good = sum(share * of_day for share, of_day in shares)
     return _objective(text, good, Total(weight - good) + others)
 
 

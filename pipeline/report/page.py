@@ -374,11 +374,12 @@ def _arrivals(report: WrittenReport) -> str:
     """Return the messages of each shard, and the worst and the usual day of its percentiles."""
     body = []
     for shard, rows in sorted(_grouped(report.rows["arrivals_daily"], "shard").items()):
-        shown = [row for row in rows if not row["suppressed"]]
+        visible = [row for row in rows if not row["suppressed"]]
         middle = [
-            sorted(row[name] for row in shown)[len(shown) // 2] if shown else None for name in ("p50_ms", "p99_ms")
+            sorted(row[name] for row in visible)[len(visible) // 2] if visible else None
+            for name in ("p50_ms", "p99_ms")
         ]
-        worst = max((row["p99_ms"] for row in shown), default=None)
+        worst = max((row["p99_ms"] for row in visible), default=None)
         times = (NOTHING if value is None else duration(value) for value in (*middle, worst))
         body.append(("other" if shard == NO_SHARD else str(shard), str(Total.of(rows, "events")), *times))
     head = ("shard", "messages", "p50 of the middle day", "p99 of the middle day", "p99 of the worst day")

@@ -81,7 +81,7 @@ async def push(canary: Canary) -> Outcome:
         return Outcome.REGISTRATION
     if canary.arrival is not None:
         canary.arrival.clear()
-    begun = time.monotonic()
+    start = time.monotonic()
     outcome = await _ask(canary)
     if outcome is not Outcome.ARRIVED or canary.arrival is None:
         return outcome
@@ -90,7 +90,7 @@ async def push(canary: Canary) -> Outcome:
             await canary.arrival.wait()
     except TimeoutError:
         return Outcome.POST
-    metrics.CANARY_SECONDS.labels("push").observe(time.monotonic() - begun)
+    metrics.CANARY_SECONDS.labels("push").observe(time.monotonic() - start)
     return Outcome.ARRIVED
 
 

@@ -127,11 +127,11 @@ def _withheld(connection: Connection, window: tuple[datetime, timedelta], *, rev
     numbers: Counter[str] = Counter()
     for kind, label, count in history.losses(connection, around - within, around + within):
         if kind in {"refused", "filtered"}:
-            numbers[_shown(kind, label, reveal_filters=reveal_filters)] += count
+            numbers[_name(kind, label, reveal_filters=reveal_filters)] += count
     return dict(numbers)
 
 
-def _shown(kind: str, label: str, *, reveal_filters: bool) -> str:
+def _name(kind: str, label: str, *, reveal_filters: bool) -> str:
     """Return the name of a failure or choice. Which choices of receivers keep pushes back is nobody's business."""
     return label if kind != "filtered" or reveal_filters else "the receiver's choice"
 
@@ -222,7 +222,7 @@ def _print_losses(time: tuple[datetime, datetime], *, reveal_filters: bool, as_j
         losses = history.losses(connection, *time)
     numbers: Counter[tuple[str, str]] = Counter()
     for kind, label, count in losses:
-        numbers[kind, _shown(kind, label, reveal_filters=reveal_filters)] += count
+        numbers[kind, _name(kind, label, reveal_filters=reveal_filters)] += count
     rows = [(kind, label, count) for (kind, label), count in numbers.most_common()]
     admitted = sum(count for kind, _, count in rows if kind == "admitted")
     if as_json:

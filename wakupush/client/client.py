@@ -301,13 +301,13 @@ class Client:
             NodeError: the node did not take the query.
         """
         own, ours = self.push_key, self.account.installation_id
-        asked_at, begun = self._context.now(), time.monotonic()
+        asked_at, start = self._context.now(), time.monotonic()
         [acquaintance] = await self.query([own], force=True)
         ways = [way for way in acquaintance.usable(self._context.now()) if way.installation_id == ours]
         if not any(way.learned_at >= asked_at for way in ways):
             self._enroller.check_soon()
             return OwnPush(query_seconds=None, result=None, request_seconds=None)
-        query_seconds, begun = time.monotonic() - begun, time.monotonic()
+        query_seconds, start = time.monotonic() - start, time.monotonic()
         recipient = Recipient(user=own, installation_ids=(ours,))
         [device] = await self.notify(
             [recipient], message_id=secrets.token_bytes(32), chat_id="test", kind=NotificationType.MESSAGE
@@ -315,7 +315,7 @@ class Client:
         if device.result in {Result.NOT_REGISTERED, Result.WRONG_TOKEN}:  # as every server of the device says
             for way in ways:
                 self._enroller.note_loss(way.server, way.version)
-        return OwnPush(query_seconds=query_seconds, result=device.result, request_seconds=time.monotonic() - begun)
+        return OwnPush(query_seconds=query_seconds, result=device.result, request_seconds=time.monotonic() - start)
 
     # The content of a push.
 
@@ -383,8 +383,8 @@ class Client:
         return settings
 
     def _check_settings(self) -> None:
-        stored = self._storage.get(SETTINGS, "") or self._settings
-        if stored.installation_id != self.account.installation_id:
+        settings = self._storage.get(SETTINGS, "") or self._settings
+        if settings.installation_id != self.account.installation_id:
             # It was first used by two at once, and the other one's id is the account's.
             raise InUseError("another client used this account for the first time, too: make this one anew")
 

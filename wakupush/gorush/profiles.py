@@ -90,7 +90,7 @@ def _android(table: ContentTable) -> Content:
     if Platform.ANDROID.label in table.data_only:
         fields: dict[str, Any] = {"priority": table.priority}
         return Content(text="", fields=fields, deep_link=table.deep_link, expires=table.expiration)
-    shown = _set(
+    notification = _set(
         {
             "body_loc_key": table.text_key,
             "body_loc_args": list(table.text_args),
@@ -103,7 +103,7 @@ def _android(table: ContentTable) -> Content:
     fields = {
         "title": table.title,
         "priority": table.priority,
-        "android": _set({"notification": shown}),
+        "android": _set({"notification": notification}),
     }
     return Content(text=table.text, fields=_set(fields), deep_link=table.deep_link, expires=table.expiration)
 

@@ -35,8 +35,10 @@ def keys(connection: Connection, identity: Identity) -> list[ServerKey]:
     It reads all registrations, which takes a minute for ten million.
     """
     counts = registrations.count_by_server_key(connection)
-    held = [
+    server_keys = [
         ServerKey(key.public_key, key is identity.private_key, counts.pop(identity.id_of(key.public_key), 0))
         for key in identity.keys
     ]
-    return [*held, ServerKey(None, is_of_today=False, registered=sum(counts.values()))] if counts else held
+    if counts:
+        server_keys.append(ServerKey(None, is_of_today=False, registered=sum(counts.values())))
+    return server_keys

@@ -80,13 +80,13 @@ def push(settings: Settings, device: Target, kind: NotificationType) -> SamplePu
     if app is None:
         raise UsageError(f"no app of the settings takes a device with the topic {device.apn_topic!r}")
     gorush = open_gorush(settings.gorush_of(app))
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         made_up = sample(settings, load_profiles(settings).of(app), kind, device, uuid4().bytes + uuid4().bytes)
         [failure] = gorush.post([made_up]).outcomes
     finally:
         gorush.close()
-    return SamplePush(app=app, failure=failure, seconds=time.monotonic() - begun, advice=_advice(failure))
+    return SamplePush(app=app, failure=failure, seconds=time.monotonic() - start, advice=_advice(failure))
 
 
 def _advice(failure: Failure | None) -> str:

@@ -58,21 +58,21 @@ def _group(group: Group, sources: Mapping[str, str], *place: str) -> Iterator[Ef
 def _setting(sources: Mapping[str, str], value: object, meaning: str, *place: str) -> EffectiveSetting:
     variable = "WAKUPUSH_" + "__".join(place).upper()
     source = sources.get(variable, "default")
-    return EffectiveSetting(variable=variable, value=_shown(value), source=source, meaning=meaning)
+    return EffectiveSetting(variable=variable, value=_plain(value), source=source, meaning=meaning)
 
 
-def _shown(value: object) -> Any:
+def _plain(value: object) -> Any:
     match value:
         case None | bool() | int() | float():
             return value
         case SecretStr():
             return REDACTED
         case BaseModel():
-            return {name: _shown(getattr(value, name)) for name in type(value).model_fields}
+            return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
         case Mapping():
-            return {str(name): _shown(inner) for name, inner in value.items()}
+            return {str(name): _plain(inner) for name, inner in value.items()}
         case tuple():
-            return [_shown(inner) for inner in value]
+            return [_plain(inner) for inner in value]
         case _:
             return re.sub(r"://[^/@\s]*@", f"://{REDACTED}@", str(value))
 

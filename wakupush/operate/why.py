@@ -85,9 +85,9 @@ def by_trace_id(connection: Connection, identity: Identity, trace_id: str, since
         trace_id: 16 hex digits, the first of the message's hash.
         since: when the message came, or before.
     """
-    stored = identity.event_trace_id(trace_id)
+    event_trace_id = identity.event_trace_id(trace_id)
     # Code of the previous release wrote the message's own.
-    events = dead_letters.past(connection, [trace_id, stored], since)
+    events = dead_letters.past(connection, [trace_id, event_trace_id], since)
     return Story(trace_id=trace_id, events=events, conclusion=conclusion(events, datetime.now(UTC)))
 
 
@@ -110,9 +110,9 @@ def by_user(
     first, last = (period_of(time.timestamp(), period_days) for time in (since, until))
     pseudonyms = [identity.user_pseudonym(user.key_hash, period) for period in range(first, last + 1)]
     stories = []
-    for stored, time in history.messages_of(connection, pseudonyms, since, until):
-        events = dead_letters.past(connection, [stored], time)
-        stories.append(Story(trace_id=stored, events=events, conclusion=conclusion(events, datetime.now(UTC))))
+    for trace_id, time in history.messages_of(connection, pseudonyms, since, until):
+        events = dead_letters.past(connection, [trace_id], time)
+        stories.append(Story(trace_id=trace_id, events=events, conclusion=conclusion(events, datetime.now(UTC))))
     return stories
 
 

@@ -40,7 +40,7 @@ def take(
     }
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["take"], values).fetchall()
-    deliveries = [_taken(at_rest, row) for row in rows]
+    deliveries = [_claimed_delivery(at_rest, row) for row in rows]
     return [
         (delivery, None if row["version"] is None else registrations.receiver(row, delivery.installation, at_rest))
         for delivery, row in zip(deliveries, rows, strict=True)
@@ -166,7 +166,7 @@ def _ended(row: dict[str, Any], state: DeliveryState) -> Settlement:
     )
 
 
-def _taken(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
+def _claimed_delivery(at_rest: AtRest, row: dict[str, Any]) -> Delivery:
     installation = Installation(row["key_hash"], row["installation_hash"])
     chat_id, message = at_rest.open_content(row["delivery_key"], installation, row["sealed_content"])
     address = None

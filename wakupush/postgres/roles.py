@@ -119,10 +119,10 @@ def set_timeouts(connection: Connection, seconds: float) -> list[str]:
     """
     refused = []
     values = {"roles": [role for role in Role if role not in WITHOUT_TIMEOUTS]}
-    for name, role, database, stored in connection.execute(_SQL["timeouts"], values).fetchall():
+    for name, role, database, settings in connection.execute(_SQL["timeouts"], values).fetchall():
         milliseconds = 1000 * STATEMENT_SECONDS.get(Role(role), seconds)
         for parameter, limit in (("statement_timeout", milliseconds), ("lock_timeout", milliseconds / 2)):
-            if f"{parameter}={limit:.0f}" in stored:
+            if f"{parameter}={limit:.0f}" in settings:
                 continue
             statement = f"ALTER ROLE {name} IN DATABASE {database} SET {parameter} = {limit:.0f}"
             try:

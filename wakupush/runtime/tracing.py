@@ -105,14 +105,14 @@ def of_spans(trace_id: str) -> str:
     return trace_id * 2
 
 
-def record(name: str, trace_id: str, begun: float, ended: float, attributes: Attributes) -> None:
+def record(name: str, trace_id: str, start: float, end: float, attributes: Attributes) -> None:
     """Record a span that is over, if spans are sent and the sampler takes its trace.
 
     Args:
         name: of the operation, one of few.
         trace_id: of the message, 16 hex digits.
-        begun: seconds since the epoch.
-        ended: seconds since the epoch.
+        start: seconds since the epoch.
+        end: seconds since the epoch.
         attributes: never a secret.
     """
     if _Tracing.provider is None:
@@ -124,6 +124,6 @@ def record(name: str, trace_id: str, begun: float, ended: float, attributes: Att
         name,
         context=Context(),
         attributes={f"wakupush.{key}": value for key, value in attributes.items() if value is not None},
-        start_time=int(begun * 1e9),
+        start_time=int(start * 1e9),
     )
-    span.end(int(ended * 1e9))
+    span.end(int(end * 1e9))

@@ -123,13 +123,15 @@ def encode(value: Any) -> str:
 
 
 def _android(notification: Mapping[str, Any]) -> dict[str, Any] | None:
-    given, sound, priority = notification.get("android"), notification.get("sound"), notification.get("priority")
+    fields, sound, priority = notification.get("android"), notification.get("sound"), notification.get("priority")
     android: dict[str, Any] | None = None
-    if given is not None:
-        android = {key: given[key] for key in _TYPES["android"] if given.get(key) is not None}
+    if fields is not None:
+        android = {key: fields[key] for key in _TYPES["android"] if fields.get(key) is not None}
         if "notification" in android:
-            shown = android["notification"]
-            android["notification"] = {key: shown[key] for key in _TYPES["android"]["notification"] if shown.get(key)}
+            content = android["notification"]
+            android["notification"] = {
+                key: content[key] for key in _TYPES["android"]["notification"] if content.get(key)
+            }
         if "ttl" in android:
             android["ttl"] = f"{_seconds(android['ttl'])}s"
     elif isinstance(sound, str):
@@ -141,13 +143,13 @@ def _android(notification: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _judge(android: Mapping[str, Any]) -> None:
-    shown = android.get("notification", {})
+    content = android.get("notification", {})
     if android.get("ttl", "").startswith("-"):
         raise RefusedByFirebaseError("ttl duration must not be negative")
     if android.get("priority", "high") not in _PRIORITIES:
         raise RefusedByFirebaseError("priority must be 'normal' or 'high'")
     for part, name in (("title", "titleLoc"), ("body", "bodyLoc")):
-        if shown.get(f"{part}_loc_args") and not shown.get(f"{part}_loc_key"):
+        if content.get(f"{part}_loc_args") and not content.get(f"{part}_loc_key"):
             raise RefusedByFirebaseError(f"{name}Key is required when specifying {name}Args")
 
 

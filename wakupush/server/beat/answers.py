@@ -50,11 +50,11 @@ def publish_overdue(beat: Beat) -> int:
     took = time.monotonic() - beginning
     ages = {answer: age for _, answer, age in overdue}
     metrics.observe(metrics.ANSWER_SECONDS, [""], [ages[answer] + took for answer in published])
-    taken = Counter(answer.pubsub_topic for answer in published)
+    published_counts = Counter(answer.pubsub_topic for answer in published)
     is_quick = took < QUICK_SECONDS
     for shard, count in Counter(answer.pubsub_topic for _, answer, _ in overdue).items():
         limit = limits.get(shard, FIRST_LIMIT)
-        if taken[shard] < count or took > SLOW_SECONDS:
+        if published_counts[shard] < count or took > SLOW_SECONDS:
             limits[shard] = max(LEAST_LIMIT, limit // 4)
         elif count == limit and is_quick:
             limits[shard] = min(MOST_LIMIT, limit * 2)
