@@ -137,10 +137,10 @@ def deviation_of(step: dict) -> Deviation | None:
     """Return what differs in a step on purpose."""
     if gorush_trouble(step) is not None:
         return GORUSH_FAILS
-    if any(is_unknown_type(item) for sent in step["send"] for item in items(sent)):
+    if any(is_unknown_type(item) for message in step["send"] for item in items(message)):
         return UNKNOWN_TYPE
-    sent = set(map(type_of, step["send"]))
-    return next((each for each in DEVIATIONS if step["name"] in each.steps and each.sends in sent), None)
+    type_names = set(map(type_of, step["send"]))
+    return next((each for each in DEVIATIONS if step["name"] in each.steps and each.sends in type_names), None)
 
 
 def gorush_trouble(step: dict) -> int | str | None:
@@ -154,14 +154,14 @@ def gorush_trouble(step: dict) -> int | str | None:
     return "unreachable" if any("/api/push" in line for line in step["reference_log"]) else None
 
 
-def type_of(sent: dict) -> str | None:
+def type_of(message: dict) -> str | None:
     """Return the name of the type of a message, None if it has none."""
-    return (sent.get("application") or {}).get("type_name")
+    return (message.get("application") or {}).get("type_name")
 
 
-def items(sent: dict) -> list[dict]:
+def items(message: dict) -> list[dict]:
     """Return the items of a request that get a report; any other message has none."""
-    fields = sent["application"].get("fields") or {} if type_of(sent) == REQUEST else {}
+    fields = message["application"].get("fields") or {} if type_of(message) == REQUEST else {}
     return [
         item for item in fields.get("requests", ()) if item["type"] != PushNotification.UNKNOWN_PUSH_NOTIFICATION_TYPE
     ]

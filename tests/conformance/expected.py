@@ -148,12 +148,15 @@ class Scenario:
         assert replies is None, f"spec_expect asks for {replies} replies, and not for which"
         assert success is not None, "spec_expect says neither how many replies nor whether there is success"
         # Where the specification names no error for what is missing or faulty: the general one.
-        return [self.answer(sent, "" if success else error_name or GENERAL_ERROR[type_of(sent)]) for sent in told(step)]
+        return [
+            self.answer(message, "" if success else error_name or GENERAL_ERROR[type_of(message)])
+            for message in answered_messages(step)
+        ]
 
-    def answer(self, sent: dict, error: str) -> Answer:
+    def answer(self, request: dict, error: str) -> Answer:
         """Return the answer to a registration or a request, for all items alike; an empty error is success."""
-        content = sent["application"]
-        if type_of(sent) == REGISTRATION:
+        content = request["application"]
+        if type_of(request) == REGISTRATION:
             kind = Type.PUSH_NOTIFICATION_REGISTRATION_RESPONSE
             number = PushNotificationRegistrationResponse.ErrorType.Value(error) if error else 0
             request_id = shake256_64(unhex(content["inner"]))
@@ -161,14 +164,14 @@ class Scenario:
         else:
             kind = Type.PUSH_NOTIFICATION_RESPONSE
             number = PushNotificationReport.ErrorType.Value(error) if error else 0
-            message = PushNotificationResponse(message_id=message_id(sent))
-            for item in items(sent):
+            message = PushNotificationResponse(message_id=message_id(request))
+            for item in items(request):
                 key_hash, installation_id = unhex(item["public_key"]), item["installation_id"]
                 message.reports.add(
                     success=not error, error=number, public_key=key_hash, installation_id=installation_id
                 )
         server = self.server.uncompressed.hex()
-        return to(signer(sent), Answer(kind, message.SerializeToString(), server, server, "", ""))
+        return to(signer(request), Answer(kind, message.SerializeToString(), server, server, "", ""))
 
     def push(self, item: dict, kind: int) -> dict:
         """Return the notification of a type that an item of a request makes."""
@@ -210,9 +213,9 @@ GENERAL_ERROR = {REGISTRATION: "MALFORMED_MESSAGE", REQUEST: "INTERNAL_ERROR"}
 
 def _internal_error_for_unknown_types(_: Scenario, step: dict, answers: list[Answer]) -> list[Answer]:
     types = {
-        message_id(sent): [is_unknown_type(item) for item in items(sent)]
-        for sent in step["send"]
-        if type_of(sent) == REQUEST
+        message_id(message): [is_unknown_type(item) for item in items(message)]
+        for message in step["send"]
+        if type_of(message) == REQUEST
     }
     return [_refuse_unknown_types(answer, types) for answer in answers]
 
@@ -248,25 +251,25 @@ def _without_contact_requests_by_blocked_authors(scenario: Scenario, step: dict,
 
 def _pushed_to(scenario: Scenario, step: dict) -> list[dict]:
     """Return the items of a step that name a registered device."""
-    asked = [item for sent in told(step) for item in items(sent)]
-    return [item for item in asked if (item["public_key"], item["installation_id"]) in scenario.devices]
+    requested_items = [item for message in answered_messages(step) for item in items(message)]
+    return [item for item in requested_items if (item["public_key"], item["installation_id"]) in scenario.devices]
 
 
 def _without(scenario: Scenario, pushes: list[dict], kept_back: list[dict]) -> list[dict]:
     """Return notifications without those of some items, which the reference sends as mentions."""
-    gone = Counter(flat(scenario.push(item, MENTION)) for item in kept_back)
-    left = []
+    removals = Counter(flat(scenario.push(item, MENTION)) for item in kept_back)
+    rest = []
     for push in pushes:
-        if gone[flat(push)] > 0:
-            gone[flat(push)] -= 1
+        if removals[flat(push)] > 0:
+            removals[flat(push)] -= 1
         else:
-            left.append(push)
-    return left
+            rest.append(push)
+    return rest
 
 
 def _one_for_each_message(_: Scenario, step: dict, answers: list[Answer]) -> list[Answer]:
     by_id = {PushNotificationResponse.FromString(answer.inner).message_id: answer for answer in answers}
-    return [to(signer(sent), by_id[message_id(sent)]) for sent in step["send"]]
+    return [to(signer(message), by_id[message_id(message)]) for message in step["send"]]
 
 
 def _distinct(_: Scenario, __: dict, pushes: list[dict]) -> list[dict]:
@@ -283,7 +286,9 @@ def _without_topic_for_firebase(_: Scenario, __: dict, pushes: list[dict]) -> li
 
 
 def _recorded_or_asked_for(scenario: Scenario, step: dict, pushes: list[dict]) -> list[dict]:
-    return pushes or [scenario.push(item, item["type"]) for sent in told(step) for item in items(sent)]
+    return pushes or [
+        scenario.push(item, item["type"]) for message in answered_messages(step) for item in items(message)
+    ]
 
 
 def _recorded_or_success(scenario: Scenario, step: dict, answers: list[Answer]) -> list[Answer]:
@@ -291,7 +296,7 @@ def _recorded_or_success(scenario: Scenario, step: dict, answers: list[Answer]) 
 
 
 def _success(scenario: Scenario, step: dict, _: list[Answer]) -> list[Answer]:
-    return [scenario.answer(sent, "") for sent in told(step)]
+    return [scenario.answer(message, "") for message in answered_messages(step)]
 
 
 def _rows_as_sent(_: Scenario, step: dict, __: dict) -> dict:
@@ -324,8 +329,8 @@ ROWS = {"": _as_it_is, "as_sent": _rows_as_sent, "none": lambda *_: {}}
 
 def flat(push: dict) -> str:
     """Return a notification as text that can be compared: without the keys that we add, and an empty topic."""
-    kept = {name: value for name, value in push.items() if name not in ADDED_KEYS and (name, value) != ("topic", "")}
-    return json.dumps(kept, sort_keys=True)
+    fields = {name: value for name, value in push.items() if name not in ADDED_KEYS and (name, value) != ("topic", "")}
+    return json.dumps(fields, sort_keys=True)
 
 
 def in_order(answer_type: int, inner: bytes) -> bytes:
@@ -343,34 +348,34 @@ def to(recipient: PublicKey, answer: Answer) -> Answer:
     return replace(answer, recipient=recipient.uncompressed.hex(), content_topic=content_topic)
 
 
-def told(step: dict) -> list[dict]:
+def answered_messages(step: dict) -> list[dict]:
     """Return the messages of a step whose answers tell of success or failure."""
-    return [sent for sent in step["send"] if type_of(sent) in (REGISTRATION, REQUEST)]
+    return [message for message in step["send"] if type_of(message) in (REGISTRATION, REQUEST)]
 
 
-def signer(sent: dict) -> PublicKey:
+def signer(message: dict) -> PublicKey:
     """Return who signed a message: at the application layer, else at the transport layer."""
     return PublicKey.from_hex(
-        sent["application"].get("signer_public_key") or sent["payload_v1"].get("signer_public_key")
+        message["application"].get("signer_public_key") or message["payload_v1"].get("signer_public_key")
     )
 
 
-def message_id(sent: dict) -> bytes:
+def message_id(message: dict) -> bytes:
     """Return the message id in a request."""
-    return unhex((sent["application"].get("fields") or {}).get("message_id", ""))
+    return unhex((message["application"].get("fields") or {}).get("message_id", ""))
 
 
 def registrations(step: dict) -> list[tuple[tuple[str, str], dict, bytes]]:
     """Return the registrations of a step that can be read: the key as in `Rows`, the fields, the sealed bytes."""
     return [
         (
-            (signer(sent).key_hash.hex(), fields["installation_id"]),
+            (signer(message).key_hash.hex(), fields["installation_id"]),
             fields,
-            unhex(sent["application"]["inner"]),
+            unhex(message["application"]["inner"]),
         )
-        for sent in step["send"]
-        if type_of(sent) == REGISTRATION
-        and (fields := sent["application"].get("registration", {}).get("fields")) is not None
+        for message in step["send"]
+        if type_of(message) == REGISTRATION
+        and (fields := message["application"].get("registration", {}).get("fields")) is not None
     ]
 
 

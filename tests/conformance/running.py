@@ -52,7 +52,7 @@ class Outcome:
     #: Messages in quarantine.
     quarantined: int
     #: States of the deliveries that were new in this step, while gorush failed and at the end.
-    kept: list[str]
+    unfinished_states: list[str]
     ended: list[str]
 
 
@@ -66,9 +66,9 @@ def differences(expected: Expected, outcome: Outcome) -> list[str]:
     ]
 
 
-def _differences(what: str, expected: Iterable[str], found: Iterable[str]) -> list[str]:
-    expected, found = Counter(expected), Counter(found)
-    missing, unexpected = sorted((expected - found).elements()), sorted((found - expected).elements())
+def _differences(what: str, expected: Iterable[str], actual: Iterable[str]) -> list[str]:
+    expected, actual = Counter(expected), Counter(actual)
+    missing, unexpected = sorted((expected - actual).elements()), sorted((actual - expected).elements())
     return [f"missing {what}: {each}" for each in missing] + [f"unexpected {what}: {each}" for each in unexpected]
 
 
@@ -86,9 +86,9 @@ class Running:
         self._installations = _installations(scenario, Identity.of(stack.key))
         self._played: list[Outcome | Exception] = []
         #: Everything that we sent ourselves.
-        self._sent: set[bytes] = set()
+        self._published_hashes: set[bytes] = set()
         #: Of the step that is being played: deliveries that were there before, answers, strays.
-        self._known: dict[bytes, str] = {}
+        self._earlier_deliveries: dict[bytes, str] = {}
         self._answers: list[Answer] = []
         self._strays: list[str] = []
 
@@ -113,15 +113,17 @@ class Running:
         times = self._conversation.steps[position].deliver_times
         trouble = self.scenario.expected[position].trouble
         rows_before = self._rows()
-        self._known = known = self._deliveries()
+        self._earlier_deliveries = earlier_deliveries = self._deliveries()
         self._answers, self._strays = [], []
-        kept = []
+        unfinished_states = []
         with self._failing_gorush(trouble):
             # As their senders do, what is of another type waits for what comes before.
-            for _, group in groupby(sends, key=lambda sent: sent.type_name):
+            for _, group in groupby(sends, key=lambda message: message.type_name):
                 self._deliver(list(group), times, unfinished=trouble is not None)
             if trouble is not None:
-                kept = [state for key, state in self._deliveries().items() if key not in known]
+                unfinished_states = [
+                    state for key, state in self._deliveries().items() if key not in earlier_deliveries
+                ]
         self._wait_until_quiet([])
         self._look()
         pushes = [flat(dict(push.notification)) for push in self._observer.pushes()]
@@ -132,27 +134,27 @@ class Running:
             rows_before=rows_before,
             rows=self._rows(),
             quarantined=self._count("SELECT count(*) FROM quarantine"),
-            kept=kept,
-            ended=[state for key, state in self._deliveries().items() if key not in known],
+            unfinished_states=unfinished_states,
+            ended=[state for key, state in self._deliveries().items() if key not in earlier_deliveries],
         )
 
     def _deliver(self, sends: list[ClientMessage], times: int, *, unfinished: bool) -> None:
         """Send messages, and wait until nothing more will come of them."""
-        for sent in sends:
-            self._sent.add(sent.hash)
+        for message in sends:
+            self._published_hashes.add(message.hash)
             for _ in range(times):
-                self._node.publish(sent.pubsub_topic, sent.message)
-        watched = [sent.hash for sent in sends if self._is_watched(sent)]
+                self._node.publish(message.pubsub_topic, message.message)
+        watched = [message.hash for message in sends if self._is_watched(message)]
         self._wait_until_quiet(watched, unfinished=unfinished)
         # Nothing tells that ingest has passed over a message, or its second copy, but that it took a later one.
         if times > 1 or len(watched) < len(sends):
-            for shard in {sent.pubsub_topic for sent in sends} & set(SHARDS):
+            for shard in {message.pubsub_topic for message in sends} & set(SHARDS):
                 self._wait_for_sentinel(shard)
 
-    def _is_watched(self, sent: ClientMessage) -> bool:
+    def _is_watched(self, message: ClientMessage) -> bool:
         """Return whether the server listens where a message was sent."""
-        topic, entered = sent.message.content_topic, "SELECT count(*) FROM ledger WHERE message_hash = %s"
-        return not self._stack.is_handled(self._postgres, sent.hash, topic) or self._count(entered, sent.hash) > 0
+        topic, entered = message.message.content_topic, "SELECT count(*) FROM ledger WHERE message_hash = %s"
+        return not self._stack.is_handled(self._postgres, message.hash, topic) or self._count(entered, message.hash) > 0
 
     def _wait_until_quiet(self, hashes: list[bytes], *, unfinished: bool = False) -> None:
         """Wait until messages are entered in the ledger, no answer is left to publish, and no delivery to finish.
@@ -160,29 +162,31 @@ class Running:
         Ledger, answers and deliveries are committed together, so nothing comes after that.
         """
 
-        wanted = len(set(hashes))
+        expected_entries = len(set(hashes))
         progress = (0, 0, 0)
 
         def is_quiet() -> bool:
             nonlocal progress
-            progress = self._postgres.execute(_PROGRESS, {"hashes": hashes, "known": list(self._known)}).fetchone()
+            progress = self._postgres.execute(
+                _PROGRESS, {"hashes": hashes, "known": list(self._earlier_deliveries)}
+            ).fetchone()
             entered, answers, deliveries = progress
-            return entered == wanted and not answers and (unfinished or not deliveries)
+            return entered == expected_entries and not answers and (unfinished or not deliveries)
 
         try:
             wait_until(is_quiet, timeout=PATIENCE, what="the step is over")
         except WaitTimeoutError as error:
             entered, answers, deliveries = progress
             raise AssertionError(
-                f"{error}: {entered} of {wanted} messages are in the ledger, {answers} answers are not published, "
-                f"{deliveries} deliveries are not over"
+                f"{error}: {entered} of {expected_entries} messages are in the ledger, {answers} answers are "
+                f"not published, {deliveries} deliveries are not over"
             ) from None
 
     def _wait_for_sentinel(self, shard: str) -> None:
         """Send a registration that is answered and changes nothing, and wait for the answer."""
         client, server = PrivateKey.generate(), self._stack.key.public_key
         message = messages.register(client, server, messages.registration(client, server, version=0))
-        self._sent.add(message_hash(shard, message))
+        self._published_hashes.add(message_hash(shard, message))
         self._node.publish(shard, message)
         wait_until(lambda: self._look(client), timeout=PATIENCE, what="the sentinel is answered")
 
@@ -190,11 +194,11 @@ class Running:
         """Sort the messages that came since the last look; return whether one answers a sentinel."""
         clients = (*self._conversation.clients, *((sentinel,) if sentinel else ()))
         is_answered = False
-        for seen in self._observer.messages():
-            digest = message_hash(seen.pubsub_topic, seen.message)
-            if digest in self._sent:
+        for arrival in self._observer.messages():
+            digest = message_hash(arrival.pubsub_topic, arrival.message)
+            if digest in self._published_hashes:
                 continue
-            reply = conversation.open_reply(seen.message, clients)
+            reply = conversation.open_reply(arrival.message, clients)
             if reply is None:
                 self._strays.append(digest.hex())
             elif sentinel and reply.recipient == sentinel.public_key:
@@ -232,10 +236,10 @@ class Running:
         identity = Identity.of(self._stack.key)
         for installation, (version, device, _, columns) in contents(self._postgres, identity).items():
             key_hash, installation_hash = installation.key_hash, installation.installation_hash
-            known = self._installations.get((key_hash, installation_hash))
+            installation_id = self._installations.get((key_hash, installation_hash))
             clear = device and device.installation_id
-            is_right = known is not None and clear == (known if columns["registered"] else None)
-            name = known if is_right else installation_hash.hex()
+            is_right = installation_id is not None and clear == (installation_id if columns["registered"] else None)
+            name = installation_id if is_right else installation_hash.hex()
             rows[key_hash.hex(), name] = Row(columns["registered"], version)
         return rows
 

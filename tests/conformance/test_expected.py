@@ -36,8 +36,8 @@ def as_in_2024(raw, item):
     device = next(
         content["registration"]["fields"]
         for step in raw["steps"]
-        for sent in step["send"]
-        if (content := sent["application"]).get("registration", {}).get("fields")
+        for message in step["send"]
+        if (content := message["application"]).get("registration", {}).get("fields")
         and content["registration"]["fields"]["installation_id"] == item["installation_id"]
     )
     return {

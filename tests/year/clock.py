@@ -43,12 +43,12 @@ def begin(directory: Path) -> None:
     Raises:
         SystemExit: the library is missing.
     """
-    found = library()
-    if found is None:
+    library_path = library()
+    if library_path is None:
         sys.exit("make year needs libfaketime: install Debian's package faketime")
     file = directory / "clock"
     file.write_text("+0\n")
-    variables = {"LD_PRELOAD": str(found), _FILE: str(file), **_VARIABLES}
+    variables = {"LD_PRELOAD": str(library_path), _FILE: str(file), **_VARIABLES}
     os.execve(sys.executable, sys.orig_argv, os.environ | variables)  # noqa: S606 - no shell is needed
 
 

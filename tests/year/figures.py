@@ -79,10 +79,10 @@ def measure(stack: Stack) -> dict[str, dict[str, float]]:
 
 def judge(days: Sequence[Day]) -> list[str]:
     """Return what is wrong: broken promises, and what grows."""
-    found = [f"day {day.number}: {violation}" for day in days for violation in day.violations]
+    problems = [f"day {day.number}: {violation}" for day in days for violation in day.violations]
     if len(days) >= JUDGED_DAYS:
-        found += _growth(days)
-    return found
+        problems += _growth(days)
+    return problems
 
 
 def _growth(days: Sequence[Day]) -> Iterator[str]:
@@ -103,14 +103,14 @@ def _growth(days: Sequence[Day]) -> Iterator[str]:
 
 def table(days: Sequence[Day]) -> Table:
     """Return the figures of the first day, of a quarter, half, and the end."""
-    shown = [days[position] for position in sorted({0, len(days) // 4, len(days) // 2, len(days) - 1})]
-    rows = Table("what", *(f"day {day.number}" for day in shown), title=f"{len(days)} days")
+    columns = [days[position] for position in sorted({0, len(days) // 4, len(days) // 2, len(days) - 1})]
+    rows = Table("what", *(f"day {day.number}" for day in columns), title=f"{len(days)} days")
     for kind, name in _names(days):
         unit = 1e6 if kind in _MILLIONS else 1.0
-        values = [day.values.get(kind, {}).get(name) for day in shown]
+        values = [day.values.get(kind, {}).get(name) for day in columns]
         title = f"{kind}: {name}" if unit == 1.0 else f"MB, {kind}: {name}"
         rows.add_row(title, *("" if value is None else f"{value / unit:.4g}" for value in values))
-    rows.add_row("messages", *(str(day.messages) for day in shown))
+    rows.add_row("messages", *(str(day.messages) for day in columns))
     return rows
 
 

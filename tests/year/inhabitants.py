@@ -89,7 +89,7 @@ class Inhabitants:
     def _repeat(self, number: int) -> list[Post]:
         """Return old push requests in new envelopes: they are answered, and no push follows."""
         posts = [make() for make in self._repeats.pop(number - self._repeat_days, ())]
-        return [replace(post, sent=tuple(_settled(sent) for sent in post.sent)) for post in posts]
+        return [replace(post, sent=tuple(_settled(message) for message in post.sent)) for post in posts]
 
     def _foreign(self) -> Post:
         other = PrivateKey.generate().public_key
@@ -107,5 +107,5 @@ class Inhabitants:
         return [Post(SHARDS[0], (parts[0],), ())]
 
 
-def _settled(sent: Sent) -> Sent:
-    return replace(sent, items=tuple(replace(item, fate=Fate.MAY) for item in sent.items))
+def _settled(message: Sent) -> Sent:
+    return replace(message, items=tuple(replace(item, fate=Fate.MAY) for item in message.items))

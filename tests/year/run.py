@@ -70,7 +70,7 @@ class Messages:
     """What was sent on a day, and what came of it."""
 
     count: int = 0
-    sent: list[Sent] = field(default_factory=list)
+    sent_messages: list[Sent] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
     pushes: list[Pushed] = field(default_factory=list)
     keys: dict[str, list[PrivateKey]] = field(default_factory=lambda: defaultdict(list))
@@ -92,25 +92,25 @@ class Year:
         self._repeat_days = retention(days)["ADMITTED_REQUESTS"] * 2 // 3
         self._inhabitants = Inhabitants(stack.key.public_key, self._repeat_days)
         #: The day on which a notification was asked for, and those that were delivered, by their delivery key.
-        self._asked: dict[str, int] = {}
+        self._request_days: dict[str, int] = {}
         self._delivered: set[str] = set()
 
     def run(self) -> list[Day]:
         """Live through all days; what does not start again ends them."""
-        found = []
+        days = []
         for number in range(1, self._days + 1):
-            begun = time.monotonic()
+            start_time = time.monotonic()
             try:
                 if number > 1:
                     clock.move(self._stack, number - 1)
                 day = self._day(number)
             except (StartFailedError, WaitTimeoutError) as error:
-                return [*found, Day(number=number, values={}, violations=[f"the last one: {error}"])]
-            found.append(day)
+                return [*days, Day(number=number, values={}, violations=[f"the last one: {error}"])]
+            days.append(day)
             for violation in day.violations:
                 self._say(f"day {number}: {violation}")
-            self._say(f"day {number}: {day.messages} messages, {time.monotonic() - begun:.1f} s")
-        return found
+            self._say(f"day {number}: {day.messages} messages, {time.monotonic() - start_time:.1f} s")
+        return days
 
     def _day(self, number: int) -> Day:
         started = time.time()
@@ -122,7 +122,7 @@ class Year:
         last = self._inhabitants.roll_call() if number == self._days else []
         self._send(messages, [*self._inhabitants.day(number), *last, lost])
         violations = self._settle(messages, started)
-        dead = {item.delivery_key for sent in lost.sent for item in sent.items}
+        dead = {item.delivery_key for message in lost.sent for item in message.items}
         if number > 1 and any(push.delivery_key in dead for push in messages.pushes):
             violations.append("a push was posted to a token that died on the first day")
         violations += self._repeated(messages, number)
@@ -132,9 +132,9 @@ class Year:
 
     def _send(self, messages: Messages, posts: list[Post]) -> None:
         messages.count += len(posts)
-        for sent in (sent for post in posts for sent in post.sent):
-            messages.sent.append(sent)
-            key = PrivateKey(bytes.fromhex(sent.client))
+        for message in (message for post in posts for message in post.sent):
+            messages.sent_messages.append(message)
+            key = PrivateKey(bytes.fromhex(message.client))
             messages.keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
         plan = self._stack.directory / "plan.jsonl"
         plan.unlink(missing_ok=True)
@@ -153,10 +153,10 @@ class Year:
         return violations
 
     def _violations(self, messages: Messages, since: float) -> list[str]:
-        for seen in self._observer.messages():
-            keys = {key.secret: key for key in messages.keys.get(seen.message.content_topic, ())}
-            reply = open_reply(seen.message, tuple(keys.values()))
-            if reply is not None and (answer := collect.read_answer(self._stack, reply, seen.arrived)):
+        for arrival in self._observer.messages():
+            keys = {key.secret: key for key in messages.keys.get(arrival.message.content_topic, ())}
+            reply = open_reply(arrival.message, tuple(keys.values()))
+            if reply is not None and (answer := collect.read_answer(self._stack, reply, arrival.arrived)):
                 messages.answers.append(answer)
         messages.pushes += [
             Pushed(
@@ -166,14 +166,14 @@ class Year:
             )
             for push in self._observer.pushes()
         ]
-        asked = {item.delivery_key for sent in messages.sent for item in sent.items}
+        delivery_keys = {item.delivery_key for message in messages.sent_messages for item in message.items}
         with self._stack.connect() as connection:
             evidence = Evidence(
-                sent=tuple(messages.sent),
+                sent=tuple(messages.sent_messages),
                 answers=tuple(messages.answers),
-                pushes=tuple(push for push in messages.pushes if push.delivery_key in asked),
-                events=collect.events(self._stack, connection, tuple(messages.sent), since - 1),
-                pseudonyms=collect.pseudonyms(self._stack, tuple(messages.sent)),
+                pushes=tuple(push for push in messages.pushes if push.delivery_key in delivery_keys),
+                events=collect.events(self._stack, connection, tuple(messages.sent_messages), since - 1),
+                pseudonyms=collect.pseudonyms(self._stack, tuple(messages.sent_messages)),
                 ledger=collect.handled(connection),
                 quarantined=collect.quarantined(connection),
             )
@@ -182,16 +182,18 @@ class Year:
 
     def _repeated(self, messages: Messages, number: int) -> list[str]:
         """Return what was delivered on another day already, or asked for by nobody."""
-        today = {item.delivery_key for sent in messages.sent for item in sent.items}
+        today = {item.delivery_key for message in messages.sent_messages for item in message.items}
         delivered = {push.delivery_key for push in messages.pushes if push.outcome == "delivered"}
-        found = [f"{key[:16]} was delivered again" for key in delivered & self._delivered]
-        found += [f"{key[:16]} was pushed, nobody asked for it" for key in delivered - today - self._asked.keys()]
-        self._asked |= dict.fromkeys(today - self._asked.keys(), number)
+        violations = [f"{key[:16]} was delivered again" for key in delivered & self._delivered]
+        violations += [
+            f"{key[:16]} was pushed, nobody asked for it" for key in delivered - today - self._request_days.keys()
+        ]
+        self._request_days |= dict.fromkeys(today - self._request_days.keys(), number)
         self._delivered |= delivered
-        for key in [key for key, day in self._asked.items() if day < number - self._repeat_days]:
-            del self._asked[key]
+        for key in [key for key, day in self._request_days.items() if day < number - self._repeat_days]:
+            del self._request_days[key]
             self._delivered.discard(key)
-        return found
+        return violations
 
     def _jobs_and_export(self, number: int) -> list[str]:
         try:
@@ -214,7 +216,9 @@ class Year:
 
 def make_stack(directory: Path, days: int, fault: str) -> Stack:
     """Return a server whose processes have the clock of this one."""
-    kept = {f"WAKUPUSH_RETENTION__{name}": str(keep * clock.DAY) for name, keep in retention(days).items()}
+    retention_settings = {
+        f"WAKUPUSH_RETENTION__{name}": str(keep * clock.DAY) for name, keep in retention(days).items()
+    }
     lake = {name: str(directory / f"lake-{name}") for name in ("warehouse", "keys", "reports")}
     return Stack(
         directory,
@@ -222,7 +226,7 @@ def make_stack(directory: Path, days: int, fault: str) -> Stack:
         settings={
             **clock.environment(),
             **SETTINGS,
-            **kept,
+            **retention_settings,
             **{f"WAKUPUSH_PIPELINE__{name.upper()}": folder for name, folder in lake.items()},
             "WAKUPUSH_PIPELINE__MEMORY": "1g",
             "YEAR_JOBS": str(directory / "jobs.json"),

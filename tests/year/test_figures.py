@@ -38,13 +38,13 @@ def test_flat_server_passes():
     ],
 )
 def test_what_grows_is_found(figures, kind):
-    [found] = judge(year(**figures))
-    assert found.startswith(f"{kind}: it grew from ")
+    [problem] = judge(year(**figures))
+    assert problem.startswith(f"{kind}: it grew from ")
 
 
 def test_what_appears_late_is_found():
-    [found] = judge(year(rows=lambda day: 0 if day < 31 else 100))
-    assert found == "rows: it grew from 0 in the second quarter to 100 in the last"
+    [problem] = judge(year(rows=lambda day: 0 if day < 31 else 100))
+    assert problem == "rows: it grew from 0 in the second quarter to 100 in the last"
 
 
 def test_job_that_stops_running_is_found():

@@ -24,9 +24,9 @@ _SECONDS: dict[str, list[float]] = defaultdict(list)
 def _timed(work: Callable[[Beat], object]) -> Callable[[Beat], object]:
     @functools.wraps(work)
     def timed(beat: Beat) -> object:
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         result = work(beat)
-        _SECONDS[work.__name__].append(time.perf_counter() - begun)
+        _SECONDS[work.__name__].append(time.perf_counter() - start_time)
         return result
 
     return timed

@@ -195,10 +195,10 @@ def test_options_leave_as_hashes():
     )
     registered_registrar(server, options)
     blocked = (registration.shake256_64(b"b"), OTHER.public_key.author_hash)
-    assert server.stored.blocked_chat_list == blocked
-    assert server.stored.muted_chat_list == (registration.shake256_64(b"m"),)
-    assert server.stored.allowed_mentions_chat_list == (registration.shake256_64(b"w"),)
-    assert not server.stored.enabled
+    assert server.registration.blocked_chat_list == blocked
+    assert server.registration.muted_chat_list == (registration.shake256_64(b"m"),)
+    assert server.registration.allowed_mentions_chat_list == (registration.shake256_64(b"w"),)
+    assert not server.registration.enabled
 
 
 def test_disabling_unregisters_and_ends_the_token():
@@ -209,11 +209,11 @@ def test_disabling_unregisters_and_ends_the_token():
     assert client.state.access_token == ""
     assert exchange(client, server) == 1
     assert server.messages[-1].unregister
-    assert (server.stored, server.version, status(client)) == (None, 2, Status.UNREGISTERED)
+    assert (server.registration, server.version, status(client)) == (None, 2, Status.UNREGISTERED)
     client.enable(PHONE)
     client.set_servers([server.public_key])
     exchange(client, server)
-    assert (server.version, server.stored.access_token == token) == (3, False)
+    assert (server.version, server.registration.access_token == token) == (3, False)
 
 
 def test_only_a_server_that_was_asked_is_left():
@@ -328,13 +328,16 @@ class Machine(RuleBasedStateMachine):
         wanted = {each.server for each in state.enrolments if each.wanted} if state.device else set()
         for key, server in self.servers.items():
             if key in wanted:
-                assert server.stored.device_token == state.device.device_token
-                assert server.stored.access_token == state.access_token
-                assert server.stored.allow_from_contacts_only == state.options.contacts_only
-                assert len(server.stored.allowed_key_list) == len(state.options.contacts) * state.options.contacts_only
-                assert len(server.stored.muted_chat_list) == len(state.options.muted_chats)
+                assert server.registration.device_token == state.device.device_token
+                assert server.registration.access_token == state.access_token
+                assert server.registration.allow_from_contacts_only == state.options.contacts_only
+                assert (
+                    len(server.registration.allowed_key_list)
+                    == len(state.options.contacts) * state.options.contacts_only
+                )
+                assert len(server.registration.muted_chat_list) == len(state.options.muted_chats)
             else:
-                assert server.stored is None
+                assert server.registration is None
         assert {PublicKey(info.server_key) for info in self.client.infos()} == wanted
 
 

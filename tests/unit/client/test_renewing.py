@@ -32,7 +32,11 @@ def test_a_new_device_token_keeps_the_access_token():
     before = client.state.access_token
     client.enable(replace(PHONE, device_token="new"))
     assert exchange(client, server) == 1
-    assert (server.stored.device_token, server.stored.version, server.stored.access_token) == ("new", 2, before)
+    assert (server.registration.device_token, server.registration.version, server.registration.access_token) == (
+        "new",
+        2,
+        before,
+    )
     client.enable(replace(PHONE, device_token="new"))
     assert exchange(client, server) == 0
 
@@ -54,8 +58,8 @@ def test_access_token_changes_for_removed_contacts(before, after, renewed):
     token = client.state.access_token
     client.set_options(after)
     assert exchange(client, server) == 1
-    assert (server.stored.access_token != token) == renewed
-    assert is_granted(server.stored.grant, KEY.public_key, server.public_key, server.stored.access_token)
+    assert (server.registration.access_token != token) == renewed
+    assert is_granted(server.registration.grant, KEY.public_key, server.public_key, server.registration.access_token)
 
 
 def test_only_contacts_find_the_advertised_token():
@@ -71,14 +75,14 @@ def test_only_contacts_find_the_advertised_token():
 def test_renews_weekly_and_tokens_every_two_weeks():
     server = Server()
     client = registered_registrar(server)
-    told = [(0.0, server.stored)]
+    told = [(0.0, server.registration)]
     while len(told) < 30:
         now = client.next_at
         assert client.due(now - 1) == []
         assert exchange(client, server, now) == 1
-        told.append((now, server.stored))
+        told.append((now, server.registration))
         [info] = client.infos()
-        assert (info.version, info.access_token) == (server.stored.version, server.stored.access_token)
+        assert (info.version, info.access_token) == (server.registration.version, server.registration.access_token)
         assert is_granted(info.grant, KEY.public_key, server.public_key, info.access_token)
     waits = [later - now for (now, _), (later, _) in pairwise(told)]
     assert all(6 * DAY <= wait <= 7 * DAY for wait in waits)
@@ -99,7 +103,7 @@ def test_a_renewed_token_is_sealed_for_contacts_anew():
         exchange(client, server, client.next_at)
     assert client.state.access_token != before
     [info] = client.infos()
-    assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token == server.stored.access_token
+    assert find_token(info, KEY.public_key, CONTACT) == client.state.access_token == server.registration.access_token
     assert is_granted(info.grant, KEY.public_key, server.public_key, client.state.access_token)
 
 
@@ -109,7 +113,7 @@ def test_after_a_long_absence_the_token_is_renewed():
     before = client.state.access_token
     client = registrar(REGISTRATION.load(REGISTRATION.dump(client.state)))
     assert exchange(client, server, 30 * DAY) == 1
-    assert (server.stored.version, server.stored.access_token) == (2, client.state.access_token)
+    assert (server.registration.version, server.registration.access_token) == (2, client.state.access_token)
     assert client.state.access_token != before
     assert exchange(client, server, 35 * DAY) == 0
 

@@ -21,7 +21,7 @@ def test_a_device_that_the_server_leaves_out_registers_again():
     lost = answer(client, server, DAY)
     assert (lost.status, lost.version, lost.losses) == (Status.DUE, 1, 1)
     assert exchange(client, server, DAY) == 1
-    assert (server.stored.version, server.stored.device_token) == (2, PHONE.device_token)
+    assert (server.registration.version, server.registration.device_token) == (2, PHONE.device_token)
 
 
 @pytest.mark.parametrize("options", [Options(), Options(contacts_only=True, contacts=(CONTACT.public_key,))])
