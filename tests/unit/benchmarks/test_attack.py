@@ -28,13 +28,13 @@ KEY = SERVER.public_key.compressed
 PERSONAL, PARTITIONED = topics.server_content_topics(SERVER.public_key)
 
 
-def sent(made):
-    return decode_message(parse(made.body.encode()))
+def decode_post(post):
+    return decode_message(parse(post.body.encode()))
 
 
 def opened(message):
     [only] = message
-    return open_asymmetric(Entry("/shard", bytes(32), 0.0, sent(only)), Identity.of(SERVER))
+    return open_asymmetric(Entry("/shard", bytes(32), 0.0, decode_post(only)), Identity.of(SERVER))
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_honest_messages_cost_linearly(points, at, seconds):
 
 
 @pytest.mark.parametrize(
-    ("figures", "found"),
+    ("figures", "expected"),
     [([2.0, 1.0], Verdict.PASS), ([2.1, 1.9], Verdict.NOISY), ([2.1, 2.2], Verdict.MISS), ([math.inf], Verdict.MISS)],
 )
-def test_runs_that_do_not_agree_say_nothing(figures, found):
-    assert verdict(figures, 2.0) is found
+def test_runs_that_do_not_agree_say_nothing(figures, expected):
+    assert verdict(figures, 2.0) is expected
 
 
-def cost(*, messages=10, cpu=0.02, stored=3000, memory=0.5, others=0.0):
-    grown = Stored({"ledger": messages, "events": 2 * messages}, {"ledger": stored, "events": stored}, 500)
+def cost(*, messages=10, cpu=0.02, growth=3000, memory=0.5, others=0.0):
+    grown = Stored({"ledger": messages, "events": 2 * messages}, {"ledger": growth, "events": growth}, 500)
     used = {"postgres": cpu / 4, "worker": 3 * cpu / 4}
     shares = {"ingest": 0.3, "dispatch": memory}
     return Cost(
@@ -77,7 +77,7 @@ LINES = [Line([(100, 0.001)])] * 2
 
 
 def test_the_aims():
-    quiet = Result(FLOOD, [cost(cpu=0.02, stored=2000), cost(cpu=0.019, stored=1900)], [(felt(0.1), felt(0.15))] * 2)
+    quiet = Result(FLOOD, [cost(cpu=0.02, growth=2000), cost(cpu=0.019, growth=1900)], [(felt(0.1), felt(0.15))] * 2)
     assert [aim.verdict for aim in quiet.aims(LINES)] == [Verdict.PASS] * 5
     loud = Result(
         FLOOD,
@@ -88,8 +88,8 @@ def test_the_aims():
 
 
 def test_busy_machine_excuses_only_latency():
-    found = Result(FLOOD, [cost(others=0.5), cost()], [(felt(0.1), felt(0.2))] * 2)
-    assert [aim.verdict for aim in found.aims(LINES)] == [
+    result = Result(FLOOD, [cost(others=0.5), cost()], [(felt(0.1), felt(0.2))] * 2)
+    assert [aim.verdict for aim in result.aims(LINES)] == [
         *(Verdict.PASS, Verdict.PASS, Verdict.MISS, Verdict.NOISY, Verdict.PASS)
     ]
 
@@ -103,13 +103,13 @@ def test_junk_costs_a_key_agreement(monkeypatch):
     shared_key = PrivateKey.shared_key
     monkeypatch.setattr(PrivateKey, "shared_key", lambda self, other: agreed.append(1) or shared_key(self, other))
     [junk] = strangers.junk(PARTITIONED, 300, 0.0, 0)
-    assert len(sent(junk).payload) == 300
+    assert len(decode_post(junk).payload) == 300
     assert opened((junk,)) is Failure.NOT_FOR_US
     assert agreed == [1]
 
 
 @pytest.mark.parametrize(
-    ("make", "found"),
+    ("make", "expected"),
     [
         (partial(strangers.sealed_noise, KEY, 2000), Failure),
         (partial(strangers.lonely_part, KEY, 300, 2), Part),
@@ -118,9 +118,9 @@ def test_junk_costs_a_key_agreement(monkeypatch):
         (partial(strangers.update, KEY, [SERVER.secret], 3), Type.PUSH_NOTIFICATION_REGISTRATION),
     ],
 )
-def test_what_is_sealed_to_the_server_is_opened_by_it(make, found):
+def test_what_is_sealed_to_the_server_is_opened_by_it(make, expected):
     content = opened(make(7))
-    assert isinstance(content, found) if isinstance(found, type) else content.type == found
+    assert isinstance(content, expected) if isinstance(expected, type) else content.type == expected
 
 
 def test_items_that_hold_nothing_are_items():
@@ -131,9 +131,9 @@ def test_items_that_hold_nothing_are_items():
 def test_a_request_names_each_device_in_turn():
     users = [registered(KEY, PrivateKey.generate())[1] for _ in range(3)]
     for token, tokens in ((None, [users[2].access_token, users[0].access_token]), ("wrong", ["wrong"] * 2)):
-        asked = PushNotificationRequest.FromString(opened(strangers.naming(KEY, users, 2, token, 1)).inner).requests
-        assert [item.public_key for item in asked] == [users[2].key_hash, users[0].key_hash]
-        assert [item.access_token for item in asked] == tokens
+        items = PushNotificationRequest.FromString(opened(strangers.naming(KEY, users, 2, token, 1)).inner).requests
+        assert [item.public_key for item in items] == [users[2].key_hash, users[0].key_hash]
+        assert [item.access_token for item in items] == tokens
 
 
 def test_copies_differ_in_what_the_hash_covers():
@@ -141,7 +141,7 @@ def test_copies_differ_in_what_the_hash_covers():
     [same], [version], [meta], [wrapped] = (
         strangers.changed(message, **fields) for fields in ({}, {"version": 0}, {"meta": b"m"}, {"timestamp": 1})
     )
-    assert {sent(each).payload for each in (same, version, meta, wrapped)} == {sent(message[0]).payload}
+    assert {decode_post(each).payload for each in (same, version, meta, wrapped)} == {decode_post(message[0]).payload}
     assert same == message[0]
     assert version.hash == same.hash
     assert version.body != same.body

@@ -39,10 +39,10 @@ def common(*, as_json=False):
 def test_text_of_strangers_does_not_steer_the_terminal(text, capsys):
     commands._show(common(), [{"installation_id": text}])
     commands._show_event(common(), Unsent(text))
-    shown = capsys.readouterr().out
-    assert text.isprintable() <= (text[:150] in shown)
-    assert all(line.isprintable() for line in shown.splitlines())
-    assert len(shown) < 1000
+    output = capsys.readouterr().out
+    assert text.isprintable() <= (text[:150] in output)
+    assert all(line.isprintable() for line in output.splitlines())
+    assert len(output) < 1000
     commands._show(common(as_json=True), [{"installation_id": text}])
     assert json.loads(capsys.readouterr().out) == [{"installation_id": text}]
 
@@ -91,11 +91,11 @@ def test_options_stay_unless_given(tmp_path):
     def register(*options):
         """Return what is kept; the node is not there."""
         common = ["--key", str(file), "--node", "http://127.0.0.1:1"]
-        told = ["register", "--server", server, "--device-token", "new", "--wait", "0.1", *options]
-        assert CliRunner().invoke(commands.app, [*common, *told]).exit_code in {Exit.NO_ANSWER, Exit.NODE}
+        arguments = ["register", "--server", server, "--device-token", "new", "--wait", "0.1", *options]
+        assert CliRunner().invoke(commands.app, [*common, *arguments]).exit_code in {Exit.NO_ANSWER, Exit.NODE}
         with SqliteFile(f"{file}.state") as state:
-            kept = state.account(public_key).get(REGISTRATION, "").options
-        return kept.contacts_only, kept.muted_chats, kept.block_mentions
+            stored_options = state.account(public_key).get(REGISTRATION, "").options
+        return stored_options.contacts_only, stored_options.muted_chats, stored_options.block_mentions
 
     assert register() == (False, (), False)
     assert register("--contacts-only", "--mute-chat", "c") == (True, ("c",), False)

@@ -16,25 +16,25 @@ def run(program, *arguments):
 
 
 def test_the_sdk_needs_no_extra():
-    done = run(WITHOUT_SERVER + "import wakupush.client; print(*sys.modules)")
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run(WITHOUT_SERVER + "import wakupush.client; print(*sys.modules)")
+    assert (result.returncode, result.stderr) == (0, "")
     # They would double the time of the import.
-    assert not {"pydantic", "aiohttp"} & set(done.stdout.split())
+    assert not {"pydantic", "aiohttp"} & set(result.stdout.split())
 
 
 def test_commands_of_the_client_need_no_extra(tmp_path):
     key = str(tmp_path / "alice.key")
-    made = run(MAIN, "client", "keygen", key)
-    shown = run(MAIN, "client", "--key", key, "whoami")
-    assert (made.returncode, shown.returncode) == (0, 0), shown.stderr
-    assert made.stdout.strip() in shown.stdout
+    keygen = run(MAIN, "client", "keygen", key)
+    whoami = run(MAIN, "client", "--key", key, "whoami")
+    assert (keygen.returncode, whoami.returncode) == (0, 0), whoami.stderr
+    assert keygen.stdout.strip() in whoami.stdout
     unreachable = run(MAIN, "client", "--key", key, "--node", "http://127.0.0.1:1", "discover", "0x04" + "00" * 64)
     assert "is not installed" not in unreachable.stderr
 
 
 @pytest.mark.parametrize("command", ["worker dispatch", "ingest live", "doctor", "status", "migrate"])
 def test_other_commands_name_the_missing_extra(command):
-    done = run(MAIN, *command.split())
-    assert done.returncode == 2
-    assert done.stderr.endswith("is not installed: install wakupush[server]\n")
-    assert done.stderr.startswith("wakupush: ")
+    result = run(MAIN, *command.split())
+    assert result.returncode == 2
+    assert result.stderr.endswith("is not installed: install wakupush[server]\n")
+    assert result.stderr.startswith("wakupush: ")

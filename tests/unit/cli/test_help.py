@@ -50,8 +50,8 @@ def test_examples_are_accepted(name, example, tmp_path, monkeypatch):
 
 
 def test_help_shows_the_examples():
-    shown = CliRunner().invoke(app, ["why", "--help"], env={"COLUMNS": "120"}).stdout
-    assert "wakupush why --last-hour" in shown
+    output = CliRunner().invoke(app, ["why", "--help"], env={"COLUMNS": "120"}).stdout
+    assert "wakupush why --last-hour" in output
 
 
 def test_an_unknown_pool_is_refused_with_those_of_the_queues():
@@ -62,9 +62,9 @@ def test_an_unknown_pool_is_refused_with_those_of_the_queues():
 
 def test_options_of_the_client_come_from_the_environment(tmp_path):
     key = tmp_path / "alice.key"
-    made = CliRunner().invoke(app, ["client", "keygen", str(key)]).stdout.strip()
-    shown = CliRunner().invoke(app, ["client", "whoami"], env={"WAKUPUSH_CLIENT_KEY": str(key)})
-    assert made in shown.stdout
+    public_key = CliRunner().invoke(app, ["client", "keygen", str(key)]).stdout.strip()
+    result = CliRunner().invoke(app, ["client", "whoami"], env={"WAKUPUSH_CLIENT_KEY": str(key)})
+    assert public_key in result.stdout
     wrong = CliRunner().invoke(app, ["client", "whoami"], env={"WAKUPUSH_CLIENT_NODE": "ftp://x"})
     assert (wrong.exit_code, "--node" in wrong.stderr) == (2, True)
 

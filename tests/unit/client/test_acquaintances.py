@@ -109,8 +109,8 @@ def test_wrong_token_is_asked_for_beside_other_devices():
     assert not wrong.is_to_be_asked(ABSENT_SECONDS - 1)
     assert wrong.is_to_be_asked(ABSENT_SECONDS), "nobody told the new token"
     assert not learn(info(token=NEW_TOKEN), friend=wrong, server=SERVER).is_to_be_asked(ABSENT_SECONDS)
-    gone = friend.without_token(PHONE, SERVER.public_key, TOKEN).with_asked_at(0)
-    assert not gone.is_to_be_asked(ABSENT_SECONDS)
+    tokenless = friend.without_token(PHONE, SERVER.public_key, TOKEN).with_asked_at(0)
+    assert not tokenless.is_to_be_asked(ABSENT_SECONDS)
 
 
 def test_another_token_is_not_wrong():
@@ -143,8 +143,8 @@ def test_silent_devices_are_notified_too():
     assert friend.is_to_be_asked(later)
     assert list(friend.devices(later, most=3)) == [DESKTOP, PHONE]
     # A server tells of the phone: for a day nobody is asked.
-    asked = learn(info(), friend=friend.with_asked_at(later), server=SERVER, now=later)
-    assert not asked.is_to_be_asked(later + KEEP_SECONDS - 1)
+    acquaintance = learn(info(), friend=friend.with_asked_at(later), server=SERVER, now=later)
+    assert not acquaintance.is_to_be_asked(later + KEEP_SECONDS - 1)
     # Nobody does: an hour later again.
     assert not friend.with_asked_at(later).is_to_be_asked(later + 1)
     assert friend.with_asked_at(later).is_to_be_asked(later + ABSENT_SECONDS)
@@ -221,13 +221,13 @@ def response(message_id, *infos):
 
 
 def test_only_the_answer_to_the_very_query_is_read():
-    asked = TokenQuery([USER.public_key], PrivateKey.generate())
+    query = TokenQuery([USER.public_key], PrivateKey.generate())
     kind = Type.PUSH_NOTIFICATION_QUERY_RESPONSE
-    good = Opened(kind, response(asked.message_id, info()), SERVER.public_key, b"")
-    assert asked.take_answer(good) == (info(),)
-    assert asked.take_answer(replace(good, inner=response(bytes(32), info()))) is None
-    assert asked.take_answer(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) is None
-    assert asked.take_answer(replace(good, inner=b"\xff")) is None
+    good = Opened(kind, response(query.message_id, info()), SERVER.public_key, b"")
+    assert query.take_answer(good) == (info(),)
+    assert query.take_answer(replace(good, inner=response(bytes(32), info()))) is None
+    assert query.take_answer(replace(good, type=Type.PUSH_NOTIFICATION_RESPONSE)) is None
+    assert query.take_answer(replace(good, inner=b"\xff")) is None
 
 
 @given(st.binary(max_size=200))

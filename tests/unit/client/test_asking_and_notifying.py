@@ -59,13 +59,13 @@ async def test_unpublished_notification_is_reported(network, storage, friend):
 async def test_known_devices_are_notified_at_once(network, client, friend, monkeypatch):
     monkeypatch.setattr(client_module, "QUERY_SECONDS", 60.0)
     client.enable_sending()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     recipients = [Recipient(user=STRANGER), Recipient(user=friend)]
     notification = asyncio.create_task(
         client.notify(recipients, message_id=bytes(32), chat_id="c", kind=NotificationType.MESSAGE)
     )
     await eventually(lambda: requests(network))
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - start_time < 60
     notification.cancel()
 
 
@@ -89,5 +89,5 @@ async def test_only_force_repeats_a_recent_query(network, client, monkeypatch):
     for force in (False, False, True):
         recipients, kind = [Recipient(user=STRANGER)], NotificationType.MESSAGE
         assert await client.notify(recipients, message_id=bytes(32), chat_id="c", kind=kind, force=force) == []
-    asked = [each for each in network.published if each.content_topic == query_topic(STRANGER)]
-    assert len(asked) == 2
+    queries = [each for each in network.published if each.content_topic == query_topic(STRANGER)]
+    assert len(queries) == 2

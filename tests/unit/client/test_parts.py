@@ -52,15 +52,15 @@ ME, EVE = PrivateKey.generate(), PrivateKey.generate()
 
 def test_what_is_put_survives_and_is_the_owners_alone(tmp_path):
     path = tmp_path / "state"
-    kept = ClientSettings(installation_id="i", push_key=b"secret", sending=True)
+    settings = ClientSettings(installation_id="i", push_key=b"secret", sending=True)
     with SqliteFile(path) as file:
         file.account("a").put(SETTINGS, "", ClientSettings())
-        file.account("a").put(SETTINGS, "", kept)
+        file.account("a").put(SETTINGS, "", settings)
         assert file.account("b").get(SETTINGS, "") is None
     assert path.stat().st_mode & 0o077 == 0
     with SqliteFile(path) as file:
-        assert file.account("a").get(SETTINGS, "") == kept
-    assert b"secret" not in repr(kept).encode()
+        assert file.account("a").get(SETTINGS, "") == settings
+    assert b"secret" not in repr(settings).encode()
 
 
 def test_two_processes_may_use_a_file(tmp_path):
@@ -95,9 +95,9 @@ def objects(value):
     """Return every object in a JSON value."""
     match value:
         case dict():
-            return [value, *(found for each in value.values() for found in objects(each))]
+            return [value, *(descendant for each in value.values() for descendant in objects(each))]
         case list():
-            return [found for each in value for found in objects(each)]
+            return [descendant for each in value for descendant in objects(each)]
     return []
 
 
@@ -131,14 +131,14 @@ def test_fields_of_later_versions_are_refused(kind, value):
 # --- mailbox ---
 
 
-def sent(inner, *, sender=EVE, most_bytes=envelopes.MOST_MESSAGE_BYTES):
+def seal(inner, *, sender=EVE, most_bytes=envelopes.MOST_MESSAGE_BYTES):
     return envelopes.to_key(
         sender, ME.public_key, Type.PUSH_NOTIFICATION_RESPONSE, inner, timestamp=1, most_bytes=most_bytes
     )
 
 
 def test_messages_come_out_as_they_went_in():
-    [message] = sent(b"hello")
+    [message] = seal(b"hello")
     opened = Mailbox(ME).take(message)
     assert (opened.inner, opened.signer, opened.type) == (b"hello", EVE.public_key, Type.PUSH_NOTIFICATION_RESPONSE)
     assert message.content_topic == topics.content_topic(topics.partitioned_topic(ME.public_key))
@@ -148,7 +148,7 @@ def test_messages_come_out_as_they_went_in():
 @pytest.mark.parametrize("version", [0, 1])
 def test_messages_of_either_version_are_read(version):
     """A Status app sends 1 up to 2.37, and 0 from 2.40 on; the payload is the same."""
-    [message] = sent(b"hello")
+    [message] = seal(b"hello")
     assert Mailbox(ME).take(replace(message, version=version)).inner == b"hello"
     listed = advertisement(ME, [info("phone")], topic_key=bytes(32), timestamp=1)
     assert open_advertisement(replace(listed, version=version), bytes(32)) == open_advertisement(listed, bytes(32))
@@ -156,26 +156,26 @@ def test_messages_of_either_version_are_read(version):
 
 def test_segments_join_in_any_order_of_one_sender():
     inner = os.urandom(5000)
-    box, parts = Mailbox(ME, 100), sent(inner, most_bytes=2000)
-    foreign = sent(inner, most_bytes=2000, sender=PrivateKey.generate())
+    box, parts = Mailbox(ME, 100), seal(inner, most_bytes=2000)
+    foreign = seal(inner, most_bytes=2000, sender=PrivateKey.generate())
     assert len(parts) > 3
     Random(1).shuffle(parts)
-    taken = [box.take(part) for part in (foreign[0], *parts[:-1], parts[0])]
-    assert set(taken) == {None}
+    results = [box.take(part) for part in (foreign[0], *parts[:-1], parts[0])]
+    assert set(results) == {None}
     assert box.take(parts[-1]).inner == inner
 
 
 def test_segments_that_are_never_complete_are_bounded():
     box = Mailbox(ME, 100)
     for _ in range(MOST_KEPT):
-        for part in sent(os.urandom(3000), most_bytes=2000)[:2]:
+        for part in seal(os.urandom(3000), most_bytes=2000)[:2]:
             assert box.take(part) is None
     assert sum(map(len, box._parts.values())) <= MOST_KEPT
 
 
 def test_unexpected_segments_are_not_stored():
     box = Mailbox(ME)
-    assert [box.take(part) for part in sent(os.urandom(1500), most_bytes=2000)] == [None, None]
+    assert [box.take(part) for part in seal(os.urandom(1500), most_bytes=2000)] == [None, None]
     assert not box._parts
 
 
@@ -230,9 +230,9 @@ def test_an_unregistered_installation_is_not_handed_on():
     phone.learn([info("tablet")], "phone", 0)
     tablet.learn([info("phone")], "tablet", 0)
     phone.advertise_soon(1)
-    said = phone.due([], 2)
-    assert said == []
-    tablet.learn(said, "tablet", 2)
+    infos = phone.due([], 2)
+    assert infos == []
+    tablet.learn(infos, "tablet", 2)
     tablet.advertise_soon(3)
     assert tablet.due([info("tablet")], 4) == [info("tablet")]
 
@@ -267,13 +267,13 @@ def data(profile, account, message=b"", chat="chat"):
 def test_every_profile_yields_account_chat_and_message(profile):
     accounts = [Account.of(PrivateKey.generate(), str(uuid.uuid4())) for _ in range(3)]
     message, message_id = seal_message(EVE, accounts[1].key.public_key, 1, b"hello")
-    known = set()
-    received = receive(data(profile, accounts[1], message), accounts, ["other", "chat"], known.__contains__)
+    message_ids = set()
+    received = receive(data(profile, accounts[1], message), accounts, ["other", "chat"], message_ids.__contains__)
     assert (received.account, received.chat_id, received.repeated) == (accounts[1], "chat", False)
     assert (received.message.inner, received.message.signer) == (b"hello", EVE.public_key)
     assert received.message.message_id == message_id
-    known.add(message_id)
-    assert receive(data(profile, accounts[1], message), accounts, [], known.__contains__).repeated
+    message_ids.add(message_id)
+    assert receive(data(profile, accounts[1], message), accounts, [], message_ids.__contains__).repeated
 
 
 @pytest.mark.parametrize("profile", PROFILES)

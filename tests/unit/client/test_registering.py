@@ -74,14 +74,14 @@ def test_an_answer_to_something_else_is_none(foreign):
 
 def test_without_an_answer_the_same_bytes_go_again():
     client = enabled_registrar(Server())
-    now, waits, sent = 0.0, [], set()
+    now, waits, payloads = 0.0, [], set()
     for _ in range(14):
         [asking] = client.due(now)
         assert client.due(now) == []
-        sent.add(asking.sealed)
+        payloads.add(asking.sealed)
         waits.append(client.next_at - now)
         now = client.next_at
-    assert len(sent) == 1
+    assert len(payloads) == 1
     assert all(5 * 2**index <= wait <= 6 * 2**index for index, wait in enumerate(waits[:9]))
     assert all(wait <= 3600 * 1.2 for wait in waits)
     assert waits[-1] >= 3600
@@ -109,8 +109,8 @@ def test_clock_set_back_delays_nobody_for_days():
 def test_an_internal_error_is_tried_again_later():
     server = Server()
     client = enabled_registrar(server)
-    taken = refuse(client, server, Answer.INTERNAL_ERROR)
-    assert (taken.status, taken.error) == (Status.DUE, Answer.INTERNAL_ERROR)
+    enrolment = refuse(client, server, Answer.INTERNAL_ERROR)
+    assert (enrolment.status, enrolment.error) == (Status.DUE, Answer.INTERNAL_ERROR)
     assert client.due(4.9) == []
     before = client.next_at
     refuse(client, server, Answer.INTERNAL_ERROR, now=before)
@@ -123,8 +123,8 @@ def test_an_internal_error_is_tried_again_later():
 def test_refused_registration_waits_for_a_change(error):
     server = Server()
     client = enabled_registrar(server)
-    taken = refuse(client, server, error)
-    assert (taken.status, taken.error) == (Status.REFUSED, error)
+    enrolment = refuse(client, server, error)
+    assert (enrolment.status, enrolment.error) == (Status.REFUSED, error)
     assert client.due(1e9) == []
     client.set_options(Options(block_mentions=True))
     assert exchange(client, server) == 1
@@ -149,16 +149,16 @@ def test_trying_again_does_not_wait(error):
     assert client.due(DAY) == []
 
 
-@pytest.mark.parametrize("stored", [1, 2, 77, 2**40, MOST_VERSION - 1])
-def test_the_version_moves_beyond_the_servers(stored):
+@pytest.mark.parametrize("server_version", [1, 2, 77, 2**40, MOST_VERSION - 1])
+def test_the_version_moves_beyond_the_servers(server_version):
     server = Server()
-    server.version = stored
+    server.version = server_version
     client = enabled_registrar(server)
     now, count = 0.0, 0
     while status(client) is not Status.REGISTERED:
         count += exchange(client, server, now)
         now = client.next_at
-    assert server.version > stored
+    assert server.version > server_version
     assert count <= 66
     assert [message.version for message in server.messages] == sorted({message.version for message in server.messages})
 
@@ -249,11 +249,11 @@ def test_no_secret_is_shown():
     client = registered_registrar(
         Server(), Options(contacts=(CONTACT.public_key,), blocked_users=(OTHER.public_key,), **lists)
     )
-    shown = repr(client.state) + repr(client.infos()) + repr(client.due(0))
-    assert client.state.access_token not in shown
-    assert "phone" not in shown
-    assert "a chat" not in shown
-    assert not [key for key in (CONTACT, OTHER) if str(key.public_key)[:10] in shown]
+    text = repr(client.state) + repr(client.infos()) + repr(client.due(0))
+    assert client.state.access_token not in text
+    assert "phone" not in text
+    assert "a chat" not in text
+    assert not [key for key in (CONTACT, OTHER) if str(key.public_key)[:10] in text]
 
 
 class Machine(RuleBasedStateMachine):
@@ -325,9 +325,9 @@ class Machine(RuleBasedStateMachine):
             for asking in self.client.due(self.now):
                 self.client.take_answer(asking.server, self.servers[asking.server].take(asking.sealed), self.now)
         state = self.client.state
-        wanted = {each.server for each in state.enrolments if each.wanted} if state.device else set()
+        expected_servers = {each.server for each in state.enrolments if each.wanted} if state.device else set()
         for key, server in self.servers.items():
-            if key in wanted:
+            if key in expected_servers:
                 assert server.registration.device_token == state.device.device_token
                 assert server.registration.access_token == state.access_token
                 assert server.registration.allow_from_contacts_only == state.options.contacts_only
@@ -338,7 +338,7 @@ class Machine(RuleBasedStateMachine):
                 assert len(server.registration.muted_chat_list) == len(state.options.muted_chats)
             else:
                 assert server.registration is None
-        assert {PublicKey(info.server_key) for info in self.client.infos()} == wanted
+        assert {PublicKey(info.server_key) for info in self.client.infos()} == expected_servers
 
 
 TestMachine = Machine.TestCase

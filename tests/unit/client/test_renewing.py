@@ -75,22 +75,22 @@ def test_only_contacts_find_the_advertised_token():
 def test_renews_weekly_and_tokens_every_two_weeks():
     server = Server()
     client = registered_registrar(server)
-    told = [(0.0, server.registration)]
-    while len(told) < 30:
+    registrations = [(0.0, server.registration)]
+    while len(registrations) < 30:
         now = client.next_at
         assert client.due(now - 1) == []
         assert exchange(client, server, now) == 1
-        told.append((now, server.registration))
+        registrations.append((now, server.registration))
         [info] = client.infos()
         assert (info.version, info.access_token) == (server.registration.version, server.registration.access_token)
         assert is_granted(info.grant, KEY.public_key, server.public_key, info.access_token)
-    waits = [later - now for (now, _), (later, _) in pairwise(told)]
+    waits = [later - now for (now, _), (later, _) in pairwise(registrations)]
     assert all(6 * DAY <= wait <= 7 * DAY for wait in waits)
     assert len(set(waits)) == len(waits)
-    assert [stored.version for _, stored in told] == list(range(1, 31))
+    assert [registration.version for _, registration in registrations] == list(range(1, 31))
     since = {}
-    for now, stored in told:
-        since.setdefault(stored.access_token, now)
+    for now, registration in registrations:
+        since.setdefault(registration.access_token, now)
     assert all(later - now <= 14 * DAY for now, later in pairwise(since.values()))
     assert len(since) <= 16  # each is of use for two weeks
 
@@ -139,17 +139,17 @@ def test_an_old_document_is_renewed_within_a_week():
 
 def test_a_renewal_goes_to_who_has_the_device_alone():
     servers = {each.public_key: each for each in (Server(), Server(), Server())}
-    kept, refuses, left = servers.values()
+    current, refuses, former = servers.values()
     client = enabled_registrar(*servers.values())
     for asking in client.due(0.0):
         answer = servers[asking.server].take(asking.sealed)
         error = Answer.MALFORMED_MESSAGE if asking.server == refuses.public_key else None
         client.take_answer(asking.server, replace(answer, error=error), 0.0)
-    client.set_servers([kept.public_key, refuses.public_key])
+    client.set_servers([current.public_key, refuses.public_key])
     [asking] = client.due(0.0)
-    client.take_answer(left.public_key, left.take(asking.sealed), 0.0)
-    assert exchange(client, kept, client.next_at) == 1
-    assert [len(each.messages) for each in (kept, refuses, left)] == [2, 1, 2]
+    client.take_answer(former.public_key, former.take(asking.sealed), 0.0)
+    assert exchange(client, current, client.next_at) == 1
+    assert [len(each.messages) for each in (current, refuses, former)] == [2, 1, 2]
     client.disable()
     for asking in client.due(8 * DAY):
         client.take_answer(asking.server, servers[asking.server].take(asking.sealed), 8 * DAY)

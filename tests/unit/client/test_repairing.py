@@ -102,9 +102,9 @@ def test_a_loss_is_of_one_server():
     first, second = Server(), Server()
     client = enabled_registrar(first, second)
     servers = {server.public_key: server for server in (first, second)}
-    for due in client.due(0.0):
-        client.take_answer(due.server, servers[due.server].take(due.sealed), 0.0)
+    for request in client.due(0.0):
+        client.take_answer(request.server, servers[request.server].take(request.sealed), 0.0)
     answer(client, first, DAY)
-    assert [due.server for due in client.due(DAY)] == [first.public_key]
+    assert [request.server for request in client.due(DAY)] == [first.public_key]
     assert [info.server_key for info in client.infos()] == [second.public_key.compressed]
     assert KEY.public_key.key_hash == client.infos()[0].key_hash

@@ -47,8 +47,8 @@ def test_each_server_gets_one_request():
     work = sending(
         target(SERVERS[0]), target(SERVERS[1], user=BOB), target(SERVERS[0], user=BOB, installation="tablet")
     )
-    asked = {asking.server: [item.installation_id for item in asking.request.items] for asking in work.due(0)}
-    assert asked == {SERVERS[0]: ["phone", "tablet"], SERVERS[1]: ["phone"]}
+    requests = {asking.server: [item.installation_id for item in asking.request.items] for asking in work.due(0)}
+    assert requests == {SERVERS[0]: ["phone", "tablet"], SERVERS[1]: ["phone"]}
     assert work.due(0) == []
 
 
@@ -87,14 +87,14 @@ def test_a_late_answer_counts_and_stops_the_others():
 
 def test_silent_servers_are_retried_then_given_up():
     work = sending(target(*SERVERS[:2]))
-    now, asked, rounds = 0.0, [], []
+    now, servers, rounds = 0.0, [], []
     while not work.is_done:
         for asking in work.due(now):
-            asked.append(asking.server)
+            servers.append(asking.server)
             if asking.server == SERVERS[1]:
                 rounds.append(work.next_at - now)
         now = max(now, work.next_at)
-    assert asked == list(SERVERS[:2]) * MOST_ROUNDS
+    assert servers == list(SERVERS[:2]) * MOST_ROUNDS
     assert rounds[0] >= 4
     assert rounds[1] >= 8
     assert work.targets[0].result is Result.FAILED
@@ -218,28 +218,28 @@ ERRORS = st.sampled_from([None, Answer.INTERNAL_ERROR, Answer.NOT_REGISTERED, An
 def test_sending_ends_and_never_hurries_silent_servers(script, servers):
     """No server is asked while another may still answer: only its own word, or three seconds, lead to the next."""
     work = sending(target(*SERVERS[:servers]))
-    now, asked, open_since, late = 0.0, 0, None, []
+    now, request_count, open_since, late = 0.0, 0, None, []
     script = iter(script)
     while not work.is_done:
         for asking in work.due(now):
             assert open_since is None or now - open_since >= 3
-            asked += 1
+            request_count += 1
             open_since = now
             error, is_late, seconds = next(script, ("silent", False, 0.0))
             if error == "silent":
                 continue
             late.append((now + (20 if is_late else seconds / 10), asking, error))
-        due = sorted(
+        late_answers = sorted(
             (each for each in late if each[0] <= max(now, min(work.next_at, now + 30))), key=lambda each: each[0]
         )
-        if due:
-            late.remove(due[0])
-            now = max(now, due[0][0])
-            is_last = due[0][1].server == work.targets[0].last_way.server
-            for wrong in answer(work, due[0][1], report(due[0][2]), now=now):
+        if late_answers:
+            late.remove(late_answers[0])
+            now = max(now, late_answers[0][0])
+            is_last = late_answers[0][1].server == work.targets[0].last_way.server
+            for wrong in answer(work, late_answers[0][1], report(late_answers[0][2]), now=now):
                 work.refresh(wrong.user, wrong.installation_id, [way(wrong.server, "new")], now)
             if is_last:
                 open_since = None
         else:
             now = max(now, work.next_at)
-    assert asked <= servers * MOST_ROUNDS + 3
+    assert request_count <= servers * MOST_ROUNDS + 3

@@ -88,13 +88,13 @@ def used(monkeypatch):
     """Use a node, of which a client wants some topics; it is tended every 50 ms."""
 
     @asynccontextmanager
-    async def start(node, wanted):
+    async def start(node, topics):
         monkeypatch.setattr(service, "LightNode", lambda _rest: node)
         for name, value in {"FILTER_PAUSE": 0.0, "FILTER_REQUESTS": 1000, "SUBSCRIBE_ATTEMPTS": 1}.items():
             monkeypatch.setattr(service, name, value)
         for name, value in {"PING_SECONDS": 0.05, "RECOVER_SECONDS": 0.01, "POLL_SECONDS": 0.01}.items():
             monkeypatch.setattr(service, name, value)
-        running = service.ServiceNode(None, ["a shard"], wanted, lambda *_: None)
+        running = service.ServiceNode(None, ["a shard"], topics, lambda *_: None)
         tasks = Tasks()
         for work in running.work():
             tasks.start(work)
@@ -152,9 +152,9 @@ async def test_a_topic_wanted_again_is_subscribed(light):
 
         begin("one")
         await asyncio.sleep(0.03)  # it is under way
-        left = begin("other")
+        other = begin("other")
         await asyncio.sleep(0.03)
-        left.cancel()
+        other.cancel()
         begin("two")
         await asyncio.sleep(0.1)  # the second batch is under way, without what nobody wants
         begin("other")
@@ -166,18 +166,18 @@ async def test_a_topic_wanted_again_is_subscribed(light):
 
 @pytest.mark.parametrize("unanswered", ["subscribe", "unsubscribe"])
 async def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
-    node, wanted = Node(), {"own", "other"}
-    async with used(node, wanted) as running:
-        await asyncio.gather(*map(running.subscription, wanted))
+    node, topics = Node(), {"own", "other"}
+    async with used(node, topics) as running:
+        await asyncio.gather(*map(running.subscription, topics))
         await until(lambda: node.requests[-1] == [])
         node.hangs = True
         if unanswered == "subscribe":
-            wanted.add("new")
+            topics.add("new")
             with pytest.raises(NodeUnreachable):
                 await running.subscription("new")
-            wanted.remove("new")
+            topics.remove("new")
         else:
-            wanted.remove("other")
+            topics.remove("other")
             await until(lambda: not running.is_well)
         node.requests.clear()
         await until(lambda: len(node.requests) > 5)
@@ -190,51 +190,51 @@ async def test_a_hanging_node_is_well_after_a_subscription(used, unanswered):
 
 
 async def test_subscribe_goes_before_unsubscribe(used):
-    node, wanted = Node(seconds=0.1), {"own", "old"}
-    async with used(node, wanted) as running:
-        await asyncio.gather(*map(running.subscription, wanted))
+    node, topics = Node(seconds=0.1), {"own", "old"}
+    async with used(node, topics) as running:
+        await asyncio.gather(*map(running.subscription, topics))
         await until(lambda: node.requests[-1] == [])  # a ping, which takes a while
-        wanted.remove("old")
-        wanted.add("new")
+        topics.remove("old")
+        topics.add("new")
         await running.subscription("new")
         await until(lambda: node.ended)
     assert node.ended == {"old": {"own", "new"}}
 
 
 async def test_subscribe_preempts_a_waiting_unsubscribe(used, monkeypatch):
-    node, wanted = Node(), {"own", "old"}
-    async with used(node, wanted) as running:
-        await asyncio.gather(*map(running.subscription, wanted))
-        wanted.remove("old")
+    node, topics = Node(), {"own", "old"}
+    async with used(node, topics) as running:
+        await asyncio.gather(*map(running.subscription, topics))
+        topics.remove("old")
         monkeypatch.setattr(running._filtering, "_pause", 0.3)
         monkeypatch.setattr(service, "PING_SECONDS", 60.0)  # after this time
         node.requests.clear()
         await until(lambda: node.requests)
-        wanted.add("new")
+        topics.add("new")
         await running.subscription("new")
         await until(lambda: node.ended)
     assert node.ended == {"old": {"own", "new"}}
 
 
 async def test_an_unwanted_topic_does_not_make_a_node_well(used):
-    node, wanted = Node(), {"own"}
+    node, topics = Node(), {"own"}
     node.hangs = True
-    async with used(node, wanted) as running:
+    async with used(node, topics) as running:
         with pytest.raises(NodeUnreachable):
             await running.subscription("own")
-        wanted.clear()
+        topics.clear()
         await running.subscription("another")
         assert not running.is_well
 
 
 async def test_a_lost_subscription_is_made_again(used):
-    node, wanted = Node(), {"own", "new"}
-    async with used(node, wanted) as running:
+    node, topics = Node(), {"own", "new"}
+    async with used(node, topics) as running:
         await running.subscription("own")
         await until(lambda: node.requests[-1] == [])
         node.forgets = True
         await running.subscription("new")  # from here on pings succeed
-        await until(lambda: node.subscribed == wanted)
+        await until(lambda: node.subscribed == topics)
 
 
 async def test_quiet_client_renews_once_then_pings(used):
@@ -247,20 +247,20 @@ async def test_quiet_client_renews_once_then_pings(used):
 
 async def tended(used, count):
     """Return the topics of each subscription of a client of so many, until it pings."""
-    node, wanted = Node(), [str(number) for number in range(count)]
-    async with used(node, wanted) as running:
-        await asyncio.gather(*map(running.subscription, wanted))
+    node, topics = Node(), [str(number) for number in range(count)]
+    async with used(node, topics) as running:
+        await asyncio.gather(*map(running.subscription, topics))
         await until(lambda: node.requests[-2:] == [[], []])
-    return wanted, [topics for topics in node.requests if topics]
+    return topics, [batch for batch in node.requests if batch]
 
 
 async def test_topics_are_renewed_a_hundred_at_once(used):
-    wanted, subscriptions = await tended(used, 250)
-    assert [len(topics) for topics in subscriptions[-3:]] == [100, 100, 50]
-    assert sorted(chain(*subscriptions[-3:])) == sorted(wanted)
+    topics, subscriptions = await tended(used, 250)
+    assert [len(batch) for batch in subscriptions[-3:]] == [100, 100, 50]
+    assert sorted(chain(*subscriptions[-3:])) == sorted(topics)
     assert min(Counter(chain(*subscriptions)).values()) > 1
 
 
 async def test_client_with_many_topics_pings(used):
-    wanted, subscriptions = await tended(used, 900)
-    assert subscriptions[-1] == wanted[800:]
+    topics, subscriptions = await tended(used, 900)
+    assert subscriptions[-1] == topics[800:]

@@ -33,7 +33,7 @@ USERS = {unhex(party["public_key_hash"]): PublicKey.from_hex(party["public_key"]
 AUTHORS = {user.author_hash: user for user in USERS.values()}
 
 
-def sent(type_name):
+def recorded_messages(type_name):
     """Return the messages of a type that the reference's clients sent."""
     return [
         pytest.param(message, id=f"{step['name']}-{index}")
@@ -47,7 +47,7 @@ def signer(message):
     return PRIVATE[message["application"]["signer_public_key"]]
 
 
-@pytest.mark.parametrize("message", sent("PUSH_NOTIFICATION_REGISTRATION"))
+@pytest.mark.parametrize("message", recorded_messages("PUSH_NOTIFICATION_REGISTRATION"))
 def test_registration(message):
     recorded = message["application"]["registration"]
     theirs = PushNotificationRegistration.FromString(unhex(recorded["plaintext"]))
@@ -77,9 +77,9 @@ def test_registration(message):
     ours.allowed_key_list.extend(theirs.allowed_key_list)
     # Chats are hashes in the vectors; what they hash is not told.
     for name in ("blocked_chat_list", "muted_chat_list", "allowed_mentions_chat_list"):
-        known = [each for each in getattr(theirs, name) if each in AUTHORS]
+        users = [each for each in getattr(theirs, name) if each in AUTHORS]
         if name == "blocked_chat_list":
-            assert list(ours.blocked_chat_list) == known
+            assert list(ours.blocked_chat_list) == users
         del getattr(ours, name)[:]
         getattr(ours, name).extend(getattr(theirs, name))
     assert ours.SerializeToString() == unhex(recorded["plaintext"])
@@ -101,7 +101,7 @@ def unsealed(key, item):
     return sealing.unseal(key.shared_key(user), item)
 
 
-@pytest.mark.parametrize("message", sent("CONTACT_CODE_ADVERTISEMENT"))
+@pytest.mark.parametrize("message", recorded_messages("CONTACT_CODE_ADVERTISEMENT"))
 def test_advertisement(message):
     inner, key = unhex(message["application"]["inner"]), signer(message)
     infos = parse_advertisement(inner)
@@ -136,7 +136,7 @@ def without_list(info):
     return replace(info, allowed_key_list=())
 
 
-@pytest.mark.parametrize("message", sent("PUSH_NOTIFICATION_QUERY"))
+@pytest.mark.parametrize("message", recorded_messages("PUSH_NOTIFICATION_QUERY"))
 def test_query(message):
     fields = message["application"]["fields"]
     users = [USERS[unhex(each)] for each in fields["public_keys"]]
@@ -154,7 +154,7 @@ def test_query(message):
     assert data.signer == signer(message).public_key
 
 
-@pytest.mark.parametrize("message", sent("PUSH_NOTIFICATION_REQUEST"))
+@pytest.mark.parametrize("message", recorded_messages("PUSH_NOTIFICATION_REQUEST"))
 def test_request(message):
     fields = message["application"]["fields"]
     targets = [
@@ -217,6 +217,6 @@ def test_learns_what_the_reference_client_learns(reply):
     )
     for info in response.infos:
         user = USERS[info.key_hash]
-        known = Acquaintance(user=user).learn([info], asker=asker, server=SERVER, now=0)
+        acquaintance = Acquaintance(user=user).learn([info], asker=asker, server=SERVER, now=0)
         expected = info.access_token or any(opens(asker, user, item) for item in info.allowed_key_list)
-        assert bool(known.ways) == bool(expected)
+        assert bool(acquaintance.ways) == bool(expected)

@@ -143,7 +143,7 @@ async def test_a_silent_store_does_not_hold_up_discovery(network, storage):
         grant=grant(user, SERVER, token),
         server_key=SERVER.compressed,
     )
-    begun = time.monotonic()
+    start_time = time.monotonic()
     async with Client(PrivateKey.generate(), network, storage, history=Silent()) as client:
         assert (await client.discover(FRIEND, 0.2)).ways == ()
         discovery = asyncio.create_task(client.discover(user.public_key, 30))
@@ -153,7 +153,7 @@ async def test_a_silent_store_does_not_hold_up_discovery(network, storage):
         assert len((await discovery).ways) == 1
         network.is_stuck = True
         assert (await client.discover(STRANGER, 0.2)).ways == ()
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - start_time < 20
 
 
 async def test_a_refused_advertisement_is_not_sent_for_ever(network, storage, monkeypatch):
@@ -305,18 +305,18 @@ async def test_a_wrong_token_is_reported_while_nothing_can_be_stored(network, st
 
 async def test_unfollowed_while_it_begins_to_follow(network, client):
     listening = network.listening
-    begun, unfollowed = asyncio.Event(), asyncio.Event()
+    start, unfollowed = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
     async def listening_late(content_topic, receive):
-        begun.set()
+        start.set()
         await unfollowed.wait()
         async with listening(content_topic, receive):
             yield
 
     network.listening = listening_late
     following = asyncio.create_task(client.follow(FRIEND))
-    await begun.wait()
+    await start.wait()
     await client.unfollow(FRIEND)
     unfollowed.set()
     await following
