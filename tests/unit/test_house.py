@@ -25,7 +25,7 @@ def test_the_root_holds_packages_alone():
 
 def writing_functions():
     """Return the functions of each module in postgres/ that change rows."""
-    found = {}
+    functions = {}
     for path in POSTGRES.glob("[!_]*.py"):
         sql = POSTGRES / "sql" / path.with_suffix(".sql").name
         parts = re.split(r"^-- name: (\w+)\n", sql.read_text(), flags=re.MULTILINE) if sql.exists() else [""]
@@ -40,12 +40,12 @@ def writing_functions():
             for name, body in bodies.items()
             if any(f"_SQL['{query}']" in body for query in queries) or "_COPY" in body
         }
-        found[path.stem] = writes | {
+        functions[path.stem] = writes | {
             name
             for name, body in bodies.items()
             if any(re.search(rf"(?<![\w.]){each}\(", body.partition(":")[2]) for each in writes)
         }
-    return found
+    return functions
 
 
 def test_only_claiming_and_storing_change_rows():
@@ -70,12 +70,12 @@ def test_no_statement_stands_outside_of_the_files():
 
 
 def test_ingest_live_loads_no_client_of_postgres():
-    told = subprocess.run(
+    modules = subprocess.run(
         [sys.executable, "-c", "import sys, wakupush.ingest.live.process; print(*sys.modules)"],
         cwd=WAKUPUSH.parent,
         check=True,
         capture_output=True,
         text=True,
     ).stdout.split()
-    assert "redis" in told
-    assert not {"psycopg", "psycopg_pool"} & set(told)
+    assert "redis" in modules
+    assert not {"psycopg", "psycopg_pool"} & set(modules)

@@ -51,10 +51,10 @@ def first_rows():
         of_canary(settings),
         *(of_publishing(settings), of_beat(), {metrics.FEEDBACK: product(FeedbackResult)}),
     ]
-    found = defaultdict(list)
+    rows_by_counter = defaultdict(list)
     for counter, rows in chain.from_iterable(table.items() for table in tables):
-        found[counter] += [dict(zip(counter._labelnames, map(str, row), strict=True)) for row in rows]
-    return found
+        rows_by_counter[counter] += [dict(zip(counter._labelnames, map(str, row), strict=True)) for row in rows]
+    return rows_by_counter
 
 
 @pytest.mark.parametrize(("name", "label", "value"), sorted(LOOKED_AT))
@@ -85,9 +85,9 @@ def literals():
 
 
 def test_what_is_counted_was_begun(first_rows):
-    found = list(literals())
-    assert len(found) > 10
-    for name, position, value in found:
+    uses = list(literals())
+    assert len(uses) > 10
+    for name, position, value in uses:
         counter = getattr(metrics, name)
         label = counter._labelnames[position]
         assert value in {row[label] for row in first_rows[counter]}, (name, label)

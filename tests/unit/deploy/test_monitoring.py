@@ -57,8 +57,8 @@ VALUES = {
 
 
 def every_metric():
-    found = (value for value in vars(metrics).values() if not isinstance(value, tuple))
-    return [each for each in found if isinstance(each, metrics.Counter | metrics.Gauge | metrics.Histogram)]
+    values = (value for value in vars(metrics).values() if not isinstance(value, tuple))
+    return [each for each in values if isinstance(each, metrics.Counter | metrics.Gauge | metrics.Histogram)]
 
 
 def panels(*dashboards):
@@ -67,14 +67,14 @@ def panels(*dashboards):
 
 def series():
     """The labels of every series that Prometheus can have of us, by its name."""
-    found = {}
+    labels_by_series = {}
     for metric in every_metric():
         [family] = metric.describe()
         labels = set(metric._labelnames)
         suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}[family.type]
         for suffix in suffixes:
-            found[family.name + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
-    return found
+            labels_by_series[family.name + suffix] = labels | ({"le"} if suffix == "_bucket" else set())
+    return labels_by_series
 
 
 #: Labels of what kube-state-metrics tells, beside Prometheus' own.
@@ -92,29 +92,29 @@ RECORDED_LABELS = {
 def problems(text):
     """Say what is wrong with an expression: names, labels and values that do not exist, words that are not known."""
     recorded = re.findall(r"\bwakupush:[\w:]+", text)
-    found = [f"nothing records {name}" for name in recorded if name not in RECORDS]
+    messages = [f"nothing records {name}" for name in recorded if name not in RECORDS]
     text = re.sub(r"\bwakupush:[\w:]+", "1", text)
     selected = {name: RECORDED_LABELS.get(name, set()) for name in recorded}
     for name, matchers in re.findall(r"\b((?:wakupush|kube)_\w+)(\{[^}]*\})?", text):
         if name not in SERIES:
-            found.append(f"there is no series {name}")
+            messages.append(f"there is no series {name}")
             continue
         selected[name] = SERIES[name]
         for label, value in re.findall(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"', matchers):
             if label not in SERIES[name] | TARGET_LABELS:
-                found.append(f"{name} has no label {label}")
+                messages.append(f"{name} has no label {label}")
             if unknown := set(value.split("|")) - VALUES.get(label, set(value.split("|"))) - {""}:
-                found.append(f"{label} is never {', '.join(sorted(unknown))}")
+                messages.append(f"{label} is never {', '.join(sorted(unknown))}")
     everywhere = set.intersection(*selected.values()) if selected else set()
     for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", text):
-        found += [
+        messages += [
             f"not every series of it has the label {label}"
             for label in labels.split(", ")
             if label not in everywhere | TARGET_LABELS
         ]
     rest = re.sub(r'"[^"]*"|\{[^}]*\}|\[\d+[mhd](?::\d+[mhd])?\]|\b(?:by|on) \([^)]*\)', "", text)
     words = set(re.findall(r"[a-z_]\w*", rest)) - WORDS - set(SERIES)
-    return found + [f"{word} is not known" for word in sorted(words) if not word.startswith("wakupush_")]
+    return messages + [f"{word} is not known" for word in sorted(words) if not word.startswith("wakupush_")]
 
 
 EXPRESSIONS = {f"{alert.name} {alert.severity} {alert.component}".rstrip(): alert.expr for alert in ALERTS} | {
@@ -147,18 +147,18 @@ def test_names_in_the_chart_exist():
 
 
 def test_every_metric_is_in_a_dashboard():
-    shown = " ".join(EXPRESSIONS.values())
+    expressions = " ".join(EXPRESSIONS.values())
     missing = [
         metric.describe()[0].name
         for metric in every_metric()
-        if not re.search(rf"\b{metric.describe()[0].name}(_total|_bucket|_sum)?\b", shown)
+        if not re.search(rf"\b{metric.describe()[0].name}(_total|_bucket|_sum)?\b", expressions)
     ]
     assert missing == []
 
 
 def test_every_panel_has_a_unit_and_a_sentence():
-    shown = panels(*DASHBOARDS, REPORTS)
-    assert [panel.title for panel in shown if not panel.unit or len(panel.description.split()) < 4] == []
+    all_panels = panels(*DASHBOARDS, REPORTS)
+    assert [panel.title for panel in all_panels if not panel.unit or len(panel.description.split()) < 4] == []
 
 
 def test_a_panel_in_seconds_counts_nothing_else():
@@ -185,15 +185,15 @@ def test_panels_do_not_overlap():
 def test_every_legend_names_labels_that_are_left():
     for panel in panels(*DASHBOARDS):
         for legend, text in panel.queries.items():
-            kept = {label for labels in re.findall(r"by \(([^)]*)\)", text) for label in labels.split(", ")}
-            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= kept, (panel.title, legend)
+            grouping_labels = {label for labels in re.findall(r"by \(([^)]*)\)", text) for label in labels.split(", ")}
+            assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= grouping_labels, (panel.title, legend)
 
 
 def test_every_summary_names_labels_that_are_left():
     for alert in ALERTS:
         expr = re.sub(r"\bwakupush:[\w:]+", lambda name: RECORDS[name[0]], alert.expr)
-        kept = {label for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(", ")}
-        assert set(re.findall(r"\$labels\.(\w+)", alert.summary)) <= kept, alert.name
+        grouping_labels = {label for labels in re.findall(r"by \(([^)]*)\)", expr) for label in labels.split(", ")}
+        assert set(re.findall(r"\$labels\.(\w+)", alert.summary)) <= grouping_labels, alert.name
 
 
 def test_generated_files_are_those_of_the_data():
@@ -215,11 +215,11 @@ def test_every_alert_has_its_section_and_the_reverse():
 @pytest.mark.parametrize("name", ["all is well", "nothing is well"])
 def test_every_alert_has_series_where_it_is_tried(name):
     """Without series an alert neither raises nor fails, and promtool says nothing."""
-    given = {re.match(r"\w+", each["series"])[0] for each in TRIED[name]["input_series"]}
+    input_series = {re.match(r"\w+", each["series"])[0] for each in TRIED[name]["input_series"]}
     for alert in ALERTS:
         expr = re.sub(r"\bwakupush:[\w:]+", lambda name: RECORDS[name[0]], alert.expr)
         used = set(re.findall(r"\b(?:wakupush|kube)_\w+", re.sub(r"\{[^}]*\}", "", expr)))
-        assert used <= given, f"{alert.name}: add series to {name!r} in tests/monitoring/alerts_test.yaml"
+        assert used <= input_series, f"{alert.name}: add series to {name!r} in tests/monitoring/alerts_test.yaml"
 
 
 def test_names_of_the_runbook_exist():

@@ -35,6 +35,6 @@ def test_the_database_of_the_shell_is_not_migrated(tmp_path):
 
 def test_no_secret_of_an_address_is_printed(tmp_path, capsys):
     dev._show(Console(soft_wrap=True), Stack(tmp_path, external=EXTERNAL), EXTERNAL)
-    shown = capsys.readouterr().out
-    assert "planted" not in shown
-    assert "redis://h:6379/1\n" in shown
+    output = capsys.readouterr().out
+    assert "planted" not in output
+    assert "redis://h:6379/1\n" in output

@@ -18,8 +18,8 @@ TEXT = (ROOT / "docs" / "reference" / "conformance.md").read_text()
 
 def table(*head):
     """Return the rows of the table with this head."""
-    [found] = re.findall(rf"^{re.escape(_line(head))}\n\|[-| ]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found.splitlines()]
+    [body] = re.findall(rf"^{re.escape(_line(head))}\n\|[-| ]+\|\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in body.splitlines()]
 
 
 def _line(cells):

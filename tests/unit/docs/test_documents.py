@@ -307,15 +307,15 @@ def _default(field) -> str:
         value = str(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    shown = _code(value if isinstance(value, str) else json.dumps(value))
+    default = _code(value if isinstance(value, str) else json.dumps(value))
     others = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    return " or ".join([shown, *(_code(other) for other in others if other != value)])
+    return " or ".join([default, *(_code(other) for other in others if other != value)])
 
 
 def _comments(of: type) -> dict[str, str]:
     """Return the ``#:`` comments above the names in a class."""
-    found = re.findall(r"((?: *#: .*\n)+) *(\w+)", inspect.getsource(of))
-    return {name: " ".join(line.strip().removeprefix("#: ") for line in text.splitlines()) for text, name in found}
+    comments = re.findall(r"((?: *#: .*\n)+) *(\w+)", inspect.getsource(of))
+    return {name: " ".join(line.strip().removeprefix("#: ") for line in text.splitlines()) for text, name in comments}
 
 
 def _anchors(document: Path) -> set[str]:
@@ -347,8 +347,8 @@ def write_tables() -> None:
     for rows, document in TABLES.items():
         table = markdown(rows())
         begins = "\n".join(table.splitlines()[:2]) + "\n"
-        before, found, after = document.read_text().partition(begins)
-        if not found:
+        before, heading, after = document.read_text().partition(begins)
+        if not heading:
             sys.exit(f"{document.relative_to(ROOT)} has no table that begins with\n{begins}")
         document.write_text(before + table + re.sub(r"\A(\|.*\n)*", "", after))
 

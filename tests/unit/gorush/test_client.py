@@ -109,18 +109,18 @@ def test_gorush_asks_to_be_left_alone(server, gorush):
 @pytest.mark.parametrize(("answer", "expected"), [(hang, Failure.GORUSH_TIMED_OUT), (drip, Failure.GORUSH_TIMED_OUT)])
 def test_no_answer_in_time(server, answer, expected):
     server.answers = [answer]
-    begun = time.monotonic()
+    start_time = time.monotonic()
     with closing(Gorush(server.url, timeout=0.2)) as hasty:
         assert hasty.post([make()]).outcomes == [expected]
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start_time < 30
 
 
 def test_the_time_of_a_post_runs_from_its_beginning(server):
     server.answers = [late_half]
-    begun = time.monotonic()
+    start_time = time.monotonic()
     with closing(Gorush(server.url, timeout=4)) as client:
         assert client.post([make()]).outcomes == [Failure.GORUSH_TIMED_OUT]
-    assert time.monotonic() - begun < 7
+    assert time.monotonic() - start_time < 7
 
 
 def test_nothing_listens():
@@ -168,9 +168,9 @@ def test_a_connection_that_is_not_taken():
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
         with closing(Gorush(f"http://127.0.0.1:{full.getsockname()[1]}", connect_timeout=0.2, timeout=30)) as client:
-            begun = time.monotonic()
+            start_time = time.monotonic()
             assert client.post([make()]).outcomes == [Failure.GORUSH_UNREACHABLE]
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - start_time < 15
 
 
 def test_an_answer_that_is_too_long_is_unreadable(server, gorush, monkeypatch):

@@ -160,9 +160,9 @@ def test_nothing_of_a_notification_shows_in_its_repr():
     profile = _profile(ProfileTable(**BASE | EVERY))
     delivery = rows.delivery(1, chat_id=b"planted", message=b"planted")
     target = replace(deciding.target(), device_token="planted")
-    shown = repr(notification(profile, delivery, target, deciding.IDENTITY, NOW))
-    assert "planted" not in shown
-    assert b"planted".hex() not in shown
+    text = repr(notification(profile, delivery, target, deciding.IDENTITY, NOW))
+    assert "planted" not in text
+    assert b"planted".hex() not in text
 
 
 # The payload.

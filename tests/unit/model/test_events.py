@@ -50,16 +50,16 @@ def test_what_is_alike_is_one_with_the_longest_waits():
 
 
 @given(st.lists(events))
-def test_nothing_is_lost_or_told_twice(found):
-    made = merge_alike(found)
-    assert merge_alike(made) == made
+def test_nothing_is_lost_or_told_twice(events):
+    merged_events = merge_alike(events)
+    assert merge_alike(merged_events) == merged_events
     for kind in EventKind:
-        assert sum(e.count for e in made if e.kind is kind) == sum(e.count for e in found if e.kind is kind)
-    assert len({(event.kind, event.trace_id) for event in made}) == len(made)
+        assert sum(e.count for e in merged_events if e.kind is kind) == sum(e.count for e in events if e.kind is kind)
+    assert len({(event.kind, event.trace_id) for event in merged_events}) == len(merged_events)
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "told"),
+    ("kind", "fields", "lines"),
     [
         (EventKind.ANSWERED, {"queue_wait": 0.0}, ["received", "opened", "answered"]),
         (EventKind.ANSWERED, {}, ["answered"]),  # a correction
@@ -78,6 +78,6 @@ def test_nothing_is_lost_or_told_twice(found):
         (EventKind.DEAD_LETTER, {"batch_size": 1}, ["dead_letter"]),
     ],
 )
-def test_events_imply_earlier_events(kind, fields, told):
+def test_events_imply_earlier_events(kind, fields, lines):
     event = Event(kind=kind, time=1.0, worker="w", trace_id="t", **fields)
-    assert [str(each) for each in history(event)] == told
+    assert [str(each) for each in history(event)] == lines

@@ -103,9 +103,9 @@ def test_parts_open_in_their_row():
 
 
 @given(st.binary(max_size=100))
-def test_whatever_is_read_opens_or_is_refused(read):
+def test_whatever_is_read_opens_or_is_refused(content):
     with pytest.raises(UnsealableError):
-        AT_REST.open_device(HERE, 7, read)
+        AT_REST.open_device(HERE, 7, content)
 
 
 def test_the_same_is_never_sealed_to_the_same():

@@ -61,7 +61,7 @@ def test_changed_metadata_is_never_its_signers():
     good = application.wrap(20, b"inner", CLIENT)
     message = application.unwrap(good)
     for other in [*changed(good), *resized(good)]:
-        found = attempt(application.unwrap, other)
-        if found is not None and found.signer == CLIENT.public_key:
-            assert found.inner == b"inner", "the signature covers the inner message alone"
-            assert found.message_id != message.message_id
+        opened = attempt(application.unwrap, other)
+        if opened is not None and opened.signer == CLIENT.public_key:
+            assert opened.inner == b"inner", "the signature covers the inner message alone"
+            assert opened.message_id != message.message_id

@@ -42,8 +42,8 @@ def test_a_key_file_is_read_as_it_was_written():
     assert to_text(IDENTITY) == IDENTITY.private_key.secret.hex() + "\n"
     identity = IDENTITY
     for change in (identities.rotate, identities.rotate, identities.retire, identities.rotate):
-        read = parse(to_text(identity))
-        assert (secrets(read), derived(read)) == (secrets(identity), derived(identity))
+        copy = parse(to_text(identity))
+        assert (secrets(copy), derived(copy)) == (secrets(identity), derived(identity))
         identity = change(identity)
 
 

@@ -97,8 +97,10 @@ def test_application_message(message_type, inner):
     assert application.unwrap(metadata) == application.ApplicationMessage(
         message_type, inner, CLIENT.public_key, message_id
     )
-    read = application.read(payload.Payload(metadata, STRANGER.public_key))
-    assert read == application.Opened(message_type, inner, CLIENT.public_key, message_id), "no segment, no other signer"
+    opened = application.read(payload.Payload(metadata, STRANGER.public_key))
+    assert opened == application.Opened(message_type, inner, CLIENT.public_key, message_id), (
+        "no segment, no other signer"
+    )
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=500), st.sampled_from([None, SERVER.public_key]))
@@ -112,8 +114,8 @@ def test_opened_message(message_type, inner, recipient):
 
 def test_unsigned_message_has_the_transports_signer():
     metadata = b"\x12\x05inner\x18\x14"
-    read = application.read(payload.Payload(metadata, CLIENT.public_key))
-    assert read == application.Opened(20, b"inner", CLIENT.public_key, keccak256(metadata))
+    opened = application.read(payload.Payload(metadata, CLIENT.public_key))
+    assert opened == application.Opened(20, b"inner", CLIENT.public_key, keccak256(metadata))
     assert failure_of(application.read, payload.Payload(metadata, None)) is Failure.SIGNATURE_MISSING
 
 
@@ -241,7 +243,7 @@ def test_segments_are_no_larger_than_asked(data, size):
 
 
 @pytest.mark.parametrize(
-    ("message", "read"),
+    ("message", "is_segment"),
     [
         (SegmentMessage(entire_message_hash=bytes(32), segments_count=1, payload=b"x"), True),
         (SegmentMessage(entire_message_hash=bytes(32), segments_count=1), False),
@@ -251,8 +253,8 @@ def test_segments_are_no_larger_than_asked(data, size):
     ],
     ids=["segment", "no_payload", "short_hash", "signature_for_hash", "empty"],
 )
-def test_what_is_a_segment(message, read):
-    assert (segments.parse(message.SerializeToString()) is not None) == read
+def test_what_is_a_segment(message, is_segment):
+    assert (segments.parse(message.SerializeToString()) is not None) == is_segment
 
 
 @pytest.mark.parametrize(("index", "count"), [(0, 0), (1, 1), (2**32 - 1, 1)])

@@ -63,12 +63,12 @@ def test_a_deep_link_leaves_less_room_for_the_message():
 @pytest.mark.parametrize(("profile", "platform", "whole"), OF_ALL)
 def test_the_message_is_left_out_where_it_is_too_large(profile, platform, whole):
     fits = b"x" * largest_message(profile, platform)
-    kept = data(profile, fits, platform=platform)
-    assert "0x" + fits.hex() in kept.values()
-    assert len(json.dumps(kept)) <= MOST_DATA_BYTES
-    left = data(profile, fits + b"x", platform=platform)
-    assert left == data(profile, b"", platform=platform), "the chat and whom it is for are still told"
-    assert left.keys() == whole.keys()
+    whole_data = data(profile, fits, platform=platform)
+    assert "0x" + fits.hex() in whole_data.values()
+    assert len(json.dumps(whole_data)) <= MOST_DATA_BYTES
+    short_data = data(profile, fits + b"x", platform=platform)
+    assert short_data == data(profile, b"", platform=platform), "the chat and whom it is for are still told"
+    assert short_data.keys() == whole.keys()
 
 
 @pytest.mark.parametrize("profile", DATA)

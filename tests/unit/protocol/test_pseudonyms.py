@@ -30,6 +30,6 @@ def test_periods_begin_at_midnight():
 
 
 def test_stored_events_have_keyed_trace_ids():
-    found = {identity.event_trace_id(id_) for identity in (IDENTITY, OTHER) for id_ in ("0" * 16, "1" * 16)}
-    assert len(found) == 4
-    assert {len(bytes.fromhex(id_)) for id_ in found} == {8}
+    trace_ids = {identity.event_trace_id(id_) for identity in (IDENTITY, OTHER) for id_ in ("0" * 16, "1" * 16)}
+    assert len(trace_ids) == 4
+    assert {len(bytes.fromhex(id_)) for id_ in trace_ids} == {8}

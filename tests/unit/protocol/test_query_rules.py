@@ -17,7 +17,7 @@ HASH = b"h" * 64
 
 
 @pytest.mark.parametrize(
-    ("keys", "wanted"),
+    ("keys", "expected"),
     [
         ([HASH], (HASH,)),
         ([HASH, HASH], (HASH,)),
@@ -30,12 +30,12 @@ HASH = b"h" * 64
         ([b""] * 5, Failure.QUERY_LIMIT),
     ],
 )
-def test_parse_query(keys, wanted):
+def test_parse_query(keys, expected):
     try:
-        found = query.parse_query(PushNotificationQuery(public_keys=keys).SerializeToString(), most_keys=4)
+        result = query.parse_query(PushNotificationQuery(public_keys=keys).SerializeToString(), most_keys=4)
     except Refused as refused:
-        found = refused.failure
-    assert found == wanted
+        result = refused.failure
+    assert result == expected
 
 
 def device(*, contacts_only, contacts):
@@ -60,11 +60,11 @@ def device(*, contacts_only, contacts):
     ],
 )
 def test_what_a_query_reveals(contacts_only, contacts, revealed):
-    known = device(contacts_only=contacts_only, contacts=contacts)
+    queried_device = device(contacts_only=contacts_only, contacts=contacts)
     always = {"public_key": HASH, "installation_id": INSTALLATION, "grant": b"grant", "version": 7}
     info = PushNotificationQueryInfo(**always, **revealed)
-    assert query.reveal(known) == info
-    response = PushNotificationQueryResponse.FromString(query.encode_response(b"id", [known, known]))
+    assert query.reveal(queried_device) == info
+    response = PushNotificationQueryResponse.FromString(query.encode_response(b"id", [queried_device, queried_device]))
     assert response == PushNotificationQueryResponse(info=[info, info], message_id=b"id", success=True)
 
 

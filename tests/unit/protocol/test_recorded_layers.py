@@ -70,8 +70,8 @@ def test_application_layer_that_is_none(message):
         return
     with pytest.raises(Refused) as refused:
         application.read(content)
-    wanted = Failure.SIGNATURE_INVALID if "signature_error" in layer else Failure.METADATA_MALFORMED
-    assert refused.value.failure is wanted
+    expected = Failure.SIGNATURE_INVALID if "signature_error" in layer else Failure.METADATA_MALFORMED
+    assert refused.value.failure is expected
 
 
 def as_recorded_segment(segment):
@@ -94,10 +94,10 @@ def test_registration(message):
     server, client = PrivateKey.from_hex(to), PublicKey.from_hex(sender or message["payload_v1"]["signer_public_key"])
     assert server.shared_key(client).hex() == layer["shared_key"]
     if "fields" not in layer:
-        wanted = Failure.REGISTRATION_MALFORMED if "plaintext" in layer else Failure.REGISTRATION_UNDECRYPTABLE
+        expected = Failure.REGISTRATION_MALFORMED if "plaintext" in layer else Failure.REGISTRATION_UNDECRYPTABLE
         with pytest.raises(Refused) as refused:
             open_registration(inner, server, client)
-        assert refused.value.failure is wanted
+        assert refused.value.failure is expected
         return
     opened = open_registration(inner, server, client)
     assert as_recorded(opened) == without_names(layer["fields"])

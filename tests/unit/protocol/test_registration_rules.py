@@ -104,19 +104,19 @@ def test_a_good_registration_is_taken_over():
 
 
 @pytest.mark.parametrize(
-    ("version", "stored", "taken"),
+    ("version", "stored_version", "is_accepted"),
     [(1, 0, True), (1, 1, False), (2, 1, True), (1, 2, False), (2**64 - 1, 2**64 - 2, True), (5, 2**64 - 1, False)],
 )
 @pytest.mark.parametrize("unregister", [False, True])
-def test_version(version, stored, taken, unregister):
-    row = check(version=version, stored_version=stored, unregister=unregister)
-    assert row.version == version if taken else row is Failure.VERSION_OUTDATED
+def test_version(version, stored_version, is_accepted, unregister):
+    row = check(version=version, stored_version=stored_version, unregister=unregister)
+    assert row.version == version if is_accepted else row is Failure.VERSION_OUTDATED
 
 
 def test_unregistering_needs_no_more_than_a_version():
-    wanted = Unregistration(installation_id=INSTALLATION, version=6)
-    assert check(unregister=True) == wanted
-    assert check(unregister=True, access_token="", grant=b"", device_token="", token_type=0, apn_topic="") == wanted
+    expected = Unregistration(installation_id=INSTALLATION, version=6)
+    assert check(unregister=True) == expected
+    assert check(unregister=True, access_token="", grant=b"", device_token="", token_type=0, apn_topic="") == expected
     assert check(unregister=True, installation_id="") is Failure.INSTALLATION_ID_INVALID
 
 
@@ -125,9 +125,9 @@ def test_unsupported_token_type(number):
     assert check(token_type=number) is Failure.TOKEN_TYPE_UNSUPPORTED
 
 
-@pytest.mark.parametrize(("topic", "stored"), [("", ""), ("im.status.ethereum", "im.status.ethereum"), ("a b\0", "")])
-def test_firebase_keeps_a_topic_that_may_name_an_app(topic, stored):
-    assert check(token_type=TokenType.FIREBASE, apn_topic=topic).apn_topic == stored
+@pytest.mark.parametrize(("topic", "expected"), [("", ""), ("im.status.ethereum", "im.status.ethereum"), ("a b\0", "")])
+def test_firebase_keeps_a_topic_that_may_name_an_app(topic, expected):
+    assert check(token_type=TokenType.FIREBASE, apn_topic=topic).apn_topic == expected
 
 
 @pytest.mark.parametrize("topic", ["", " ", "a b", "a\r\nb", "a\n", "a\0", "a\x7f", "ü", "\u2028"])

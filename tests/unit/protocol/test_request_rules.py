@@ -38,10 +38,10 @@ def item(kind=MESSAGE, **changes):
     return request.Item(**fields | changes)
 
 
-def decide(asked, **device):
+def decide(requested_item, **device):
     """Return what becomes of an item for a device that lets everything through but for these fields."""
     fields = {"access_token": TOKEN, "allowed_mentions_chat_list": (CHAT,)} | device
-    return request.decide(asked, preferences(asked, **fields), most_bytes=128)
+    return request.decide(requested_item, preferences(requested_item, **fields), most_bytes=128)
 
 
 SENT = None
@@ -92,12 +92,12 @@ ORDER = [
 
 @pytest.mark.parametrize("at", range(len(ORDER)), ids=[decision.name for decision, _, _ in ORDER])
 def test_the_first_rule_counts(at):
-    asked, chosen = {}, {}
+    item_fields, device_fields = {}, {}
     for _, item_changes, device_changes in reversed(ORDER[at:]):
-        asked |= item_changes
-        chosen |= device_changes
-    assert decide(item(**asked), **chosen) is ORDER[at][0]
-    assert request.decide(item(**asked), None, most_bytes=128) is Failure.NOT_REGISTERED
+        item_fields |= item_changes
+        device_fields |= device_changes
+    assert decide(item(**item_fields), **device_fields) is ORDER[at][0]
+    assert request.decide(item(**item_fields), None, most_bytes=128) is Failure.NOT_REGISTERED
 
 
 def test_every_failure_of_decide_is_in_the_order():
@@ -127,10 +127,10 @@ def push(number, **fields):
 
 
 def test_items_of_type_0_are_passed_over():
-    sent = PushNotificationRequest(requests=map(push, [0, 1, 0, 99, -1]), message_id=b"i")
-    asked = request.parse_request(sent.SerializeToString(), most_items=100)
-    assert asked.message_id == b"i"
-    assert [entry.type for entry in asked.items] == [1, 99, -1]
+    message = PushNotificationRequest(requests=map(push, [0, 1, 0, 99, -1]), message_id=b"i")
+    push_request = request.parse_request(message.SerializeToString(), most_items=100)
+    assert push_request.message_id == b"i"
+    assert [entry.type for entry in push_request.items] == [1, 99, -1]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_request_without_answer(inner, failure):
 
 @pytest.mark.parametrize("failure", [None, *Failure], ids=lambda failure: getattr(failure, "label", "success"))
 def test_report(failure):
-    asked = request.Request(b"id", (item(), item(key_hash=b"x" * 64)))
-    response = PushNotificationResponse.FromString(request.encode_response(asked, [failure, None]))
+    push_request = request.Request(b"id", (item(), item(key_hash=b"x" * 64)))
+    response = PushNotificationResponse.FromString(request.encode_response(push_request, [failure, None]))
     errors = {
         Failure.WRONG_TOKEN: PushNotificationReport.WRONG_TOKEN,
         Failure.NOT_REGISTERED: PushNotificationReport.NOT_REGISTERED,
@@ -177,12 +177,12 @@ def test_report(failure):
 
 def test_an_answer_repeats_a_bounded_part_of_a_request():
     """What no client sends: the answer to it would have no bound but that of the request."""
-    sent = PushNotificationRequest(
+    message = PushNotificationRequest(
         requests=[PushNotification(type=1, public_key=bytes(99_999), installation_id="i" * 99_999)] * 200,
         message_id=bytes(128),
     )
-    asked = request.parse_request(sent.SerializeToString(), most_items=200)
-    answer = request.encode_response(asked, [Failure.NOT_REGISTERED] * 200)
+    push_request = request.parse_request(message.SerializeToString(), most_items=200)
+    answer = request.encode_response(push_request, [Failure.NOT_REGISTERED] * 200)
     assert len(answer) < 200 * 300
     response = PushNotificationResponse.FromString(answer)
     assert response.message_id == bytes(128)

@@ -43,12 +43,12 @@ def test_hashes(data):
 
 @given(secrets)
 def test_keys(secret):
-    point, known = raw.point_of(secret), public.point_of(secret)
+    point, public_point = raw.point_of(secret), public.point_of(secret)
     assert raw.is_secret(secret)
     assert public.is_secret(secret)
     for written, other in ((raw.compressed, public.compressed), (raw.uncompressed, public.uncompressed)):
-        assert written(point) == other(known)
-        assert raw.uncompressed(raw.parse(written(point))) == public.uncompressed(public.parse(other(known)))
+        assert written(point) == other(public_point)
+        assert raw.uncompressed(raw.parse(written(point))) == public.uncompressed(public.parse(other(public_point)))
 
 
 @pytest.mark.parametrize("module", [raw, public])
@@ -61,8 +61,8 @@ def test_what_is_no_secret(module, number):
 
 @given(st.sampled_from([b"\2", b"\3", b"\4", b"\5"]), st.binary(max_size=70))
 def test_what_is_no_point(first, rest):
-    point, known = raw.parse(first + rest), public.parse(first + rest)
-    assert (known and public.compressed(known)) == (point and raw.compressed(point))
+    point, public_point = raw.parse(first + rest), public.parse(first + rest)
+    assert (public_point and public.compressed(public_point)) == (point and raw.compressed(point))
 
 
 @given(secrets, secrets)
@@ -118,8 +118,8 @@ def test_signatures(secret, digest):
 @given(numbers, numbers, st.integers(0, 255), digests)
 def test_signatures_of_strangers(r, s, v, digest):
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
-    point, known = raw.recover(digest, signature), public.recover(digest, signature)
-    assert (known and public.compressed(known)) == (point and raw.compressed(point))
+    point, public_point = raw.recover(digest, signature), public.recover(digest, signature)
+    assert (public_point and public.compressed(public_point)) == (point and raw.compressed(point))
     assert secp256k1.is_recoverable(signature) == (point is not None)
 
 

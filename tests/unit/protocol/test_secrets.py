@@ -24,8 +24,8 @@ open_registration = partial(registration.open_registration, most_bytes=1000)
 
 def traces(value):
     """Return all ways in which text shows the planted secret."""
-    shown = "\n".join([repr(value), str(value), f"{value}", f"{value!r:s}"]).lower()
-    return [form for form in (SECRET.lower(), PLANTED.hex(), repr(PLANTED + bytes(19)).lower()) if form in shown]
+    text = "\n".join([repr(value), str(value), f"{value}", f"{value!r:s}"]).lower()
+    return [form for form in (SECRET.lower(), PLANTED.hex(), repr(PLANTED + bytes(19)).lower()) if form in text]
 
 
 TEXTS = dict.fromkeys(("device_token", "access_token"), SECRET)

@@ -174,10 +174,10 @@ def test_unwrap(content):
 
 @given(encoded(metadata) | encoded(segment_messages), st.sampled_from([None, CLIENT.public_key]))
 def test_read(content, signer):
-    found = attempt(application.read, payload.Payload(content, signer))
-    if isinstance(found, application.Opened):
-        assert found.signer is not None
-        assert len(found.inner) <= len(content)
+    opened = attempt(application.read, payload.Payload(content, signer))
+    if isinstance(opened, application.Opened):
+        assert opened.signer is not None
+        assert len(opened.inner) <= len(content)
 
 
 @given(encoded(segment_messages))
@@ -239,39 +239,39 @@ def test_check(message, stored_version):
 def test_whatever_passes_can_be_revealed(message):
     row = check(message, client=CLIENT.public_key, server=SERVER.public_key, stored_version=0, limits=LIMITS)
     names = [field.name for field in dataclasses.fields(QueriedDevice)]
-    known = {name: getattr(row, name) for name in names if name not in {"key_hash", "server_key"}}
-    info = query.reveal(QueriedDevice(key_hash=CLIENT.public_key.key_hash, **known))
+    fields = {name: getattr(row, name) for name in names if name not in {"key_hash", "server_key"}}
+    info = query.reveal(QueriedDevice(key_hash=CLIENT.public_key.key_hash, **fields))
     assert info.access_token == ("" if row.allow_from_contacts_only else row.access_token)
     assert tuple(info.allowed_key_list) == (row.allowed_key_list if row.allow_from_contacts_only else ())
 
 
 @given(encoded(queries), st.integers(0, 10))
 def test_query(content, most_keys):
-    wanted = outcome(partial(query.parse_query, content, most_keys=most_keys))
-    if isinstance(wanted, Failure):
-        assert wanted in {Failure.INNER_MALFORMED, Failure.QUERY_LIMIT, Failure.QUERY_WITHOUT_KEYS}
+    keys = outcome(partial(query.parse_query, content, most_keys=most_keys))
+    if isinstance(keys, Failure):
+        assert keys in {Failure.INNER_MALFORMED, Failure.QUERY_LIMIT, Failure.QUERY_WITHOUT_KEYS}
     else:
-        assert 0 < len(wanted) <= most_keys
-        assert len(set(wanted)) == len(wanted)
-        assert {len(key) for key in wanted} == {query.KEY_HASH_BYTES}
+        assert 0 < len(keys) <= most_keys
+        assert len(set(keys)) == len(keys)
+        assert {len(key) for key in keys} == {query.KEY_HASH_BYTES}
 
 
 @given(encoded(requests))
 def test_request(content):
-    asked = outcome(partial(request.parse_request, most_items=100), content)
-    if isinstance(asked, Failure):
-        assert asked in {Failure.INNER_MALFORMED, Failure.MESSAGE_ID_MISSING}
+    push_request = outcome(partial(request.parse_request, most_items=100), content)
+    if isinstance(push_request, Failure):
+        assert push_request in {Failure.INNER_MALFORMED, Failure.MESSAGE_ID_MISSING}
         return
-    assert len(asked.items) <= len(content) // 2
-    assert all(item.type != 0 for item in asked.items)
+    assert len(push_request.items) <= len(content) // 2
+    assert all(item.type != 0 for item in push_request.items)
     failures = []
-    for item in asked.items:
+    for item in push_request.items:
         assert request.decide(item, None, most_bytes=128) is Failure.NOT_REGISTERED
         decision = request.decide(item, preferences(item, access_token=TOKEN), most_bytes=128)
         assert decision is None or isinstance(decision, request.Filtered | Failure)
         failures.append(decision if isinstance(decision, Failure) else None)
-        assert len(request.delivery_key(asked.message_id, item)) == 32
-    assert request.encode_response(asked, failures)
+        assert len(request.delivery_key(push_request.message_id, item)) == 32
+    assert request.encode_response(push_request, failures)
 
 
 @given(anything | st.text("0123456789abcdefABCDEF-", min_size=32, max_size=45))
@@ -282,8 +282,8 @@ def test_is_uuid(text):
 
 @given(anything | st.from_regex(r"/waku/1/0x[0-9a-fA-F]{8}/rfc26\s?"))
 def test_topic_of(name):
-    found = topics.topic_of(name)
-    assert found is None or name == f"/waku/1/0x{found.hex()}/rfc26"
+    topic = topics.topic_of(name)
+    assert topic is None or name == f"/waku/1/0x{topic.hex()}/rfc26"
 
 
 @given(junk | st.tuples(st.sampled_from([b"\2", b"\3"]), st.binary(min_size=32, max_size=32)).map(b"".join))

@@ -72,11 +72,11 @@ groups = st.builds(
 def test_too_many_fields_refuse_a_message(fields, most):
     data = b"".join(field for field, _ in fields)
     # A kind without a field of its own takes them all.
-    found = read(registration.PushNotificationRegistrationResponse, data, most_fields=most)
+    result = read(registration.PushNotificationRegistrationResponse, data, most_fields=most)
     if sum(count for _, count in fields) > most:
-        assert found is Failure.QUERY_LIMIT
+        assert result is Failure.QUERY_LIMIT
     else:
-        assert found is not Failure.QUERY_LIMIT
+        assert result is not Failure.QUERY_LIMIT
 
 
 @given(st.binary(max_size=60) | st.lists(plain | groups).map(lambda all_: b"".join(each for each, _ in all_)[:-1]))
@@ -191,7 +191,7 @@ print(peak() - before)
 def test_message_memory_is_bounded_before_parsing(name):
     """However it is made, reading it takes less than four times its bytes: 7.8 MB of empty items took 400 MB."""
     code = MEASURE.format(folder=__file__.rpartition("/")[0], name=name)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    told, grown = done.stdout.split()
-    assert told != "read"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    outcome, grown = process.stdout.split()
+    assert outcome != "read"
     assert int(grown) < 4 * MESSAGE_BYTES

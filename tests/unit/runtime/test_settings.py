@@ -295,7 +295,7 @@ def test_feedback_does_not_start_without_a_secret():
 def test_a_process_ends_without_the_port_of_its_probes(arguments, name):
     """As a process of its own: none of its threads may keep it."""
     key = PrivateKey(b"\1" * 32)
-    with socket.create_server(("", 0)) as taken:
+    with socket.create_server(("", 0)) as listener:
         environment = {
             "WAKUPUSH_GORUSH__FEEDBACK_SECRET": "0123456789abcdef",
             "WAKUPUSH_IDENTITY_KEY": key.secret.hex(),
@@ -303,7 +303,7 @@ def test_a_process_ends_without_the_port_of_its_probes(arguments, name):
             "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
             "WAKUPUSH_REDIS__URL": "redis://127.0.0.1:1/0",
             "WAKUPUSH_POSTGRES__DSN": "postgresql://127.0.0.1:1/x",
-            name: str(taken.getsockname()[1]),
+            name: str(listener.getsockname()[1]),
         }
         command = [sys.executable, "-m", "wakupush", *arguments]
         result = subprocess.run(
@@ -489,9 +489,13 @@ def test_celery_and_clients_share_the_sentinels(monkeypatch):
     assert client.connection_pool.service_name == "MyMaster"
     assert client.connection_pool.connection_class.__name__ == "SentinelManagedSSLConnection"
     sentinels = client.connection_pool.sentinel_manager.sentinels
-    asked = [each.connection_pool.connection_kwargs for each in sentinels]
-    assert [(each["host"], each["port"]) for each in asked] == [("s-0", 26379), ("::1", 26380), ("s-2", 26379)]
-    assert {(each["username"], each["password"]) for each in asked} == {("watch", "hush-hush")}
+    options_of_sentinels = [each.connection_pool.connection_kwargs for each in sentinels]
+    assert [(each["host"], each["port"]) for each in options_of_sentinels] == [
+        ("s-0", 26379),
+        ("::1", 26380),
+        ("s-2", 26379),
+    ]
+    assert {(each["username"], each["password"]) for each in options_of_sentinels} == {("watch", "hush-hush")}
     conf = celery_app(settings).conf
     assert conf.broker_url == (
         "sentinel://user:p%40ss@s-0:26379/3;sentinel://user:p%40ss@[::1]:26380/3;sentinel://user:p%40ss@s-2:26379/3"

@@ -20,14 +20,14 @@ def test_a_result_and_an_error_reach_who_waits():
 
 
 def test_what_finds_no_thread_is_not_done_later(monkeypatch):
-    go, done = Event(), []
+    go, results = Event(), []
     with ThreadPoolExecutor(2) as threads:
         first = submit(threads, lambda: go.wait(30))
         with monkeypatch.context() as patch:
             patch.setattr(Thread, "start", fail)
             with pytest.raises(RuntimeError):
-                submit(threads, lambda: done.append("refused"))
+                submit(threads, lambda: results.append("refused"))
         go.set()
         assert first.result(30)
-        submit(threads, lambda: done.append("taken")).result(30)
-    assert done == ["taken"]
+        submit(threads, lambda: results.append("taken")).result(30)
+    assert results == ["taken"]

@@ -32,9 +32,9 @@ def test_a_url_without_its_user(url, printed):
 
 
 def test_a_connection_string_without_its_secrets():
-    for dsn, told in (
+    for dsn, parts in (
         ("postgresql://u:secret@h:5432/d", {"user=u", "dbname=d", "host=h", "port=5432"}),
         ("host=/run dbname=d password=secret", {"host=/run", "dbname=d"}),
         ("postgresql://h/d?sslkey=k&sslpassword=secret", {"host=h", "dbname=d", "sslkey=k"}),
     ):
-        assert set(without_secrets(dsn).split()) == told
+        assert set(without_secrets(dsn).split()) == parts

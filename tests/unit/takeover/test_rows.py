@@ -84,8 +84,8 @@ def test_of_any_row_comes_a_change_or_a_reason(strange):
     readings = read_all([*strange, good])
     for reading in readings:
         assert reading.change is not None or [each.taken for each in reading.reports] == [False]
-        for told in reading.reports:
-            assert told.installation_id is None or len(told.installation_id) in {32, 36, 38, 45}
+        for report in reading.reports:
+            assert report.installation_id is None or len(report.installation_id) in {32, 36, 38, 45}
     assert isinstance(readings[-1].change.registration, Registration)
     assert not readings[-1].reports
 
@@ -95,27 +95,27 @@ def test_any_registration_yields_a_change_or_a_reason(changed):
     content = registered(**changed)
     row = CLIENT.public_key.key_hash, content.installation_id, content.version, content.SerializeToString()
     [reading] = read_all([row])
-    said = json.dumps([asdict(told) for told in reading.reports])
-    assert SECRET not in said
+    text = json.dumps([asdict(report) for report in reading.reports])
+    assert SECRET not in text
     if reading.change is None:
         assert not reading.reports[0].taken
         return
-    taken = reading.change.registration
-    assert (taken.installation_id, taken.version) == (content.installation_id, content.version)
-    assert taken.device_token == content.device_token
-    assert taken.muted_chat_list == tuple(content.muted_chat_list)
+    registration = reading.change.registration
+    assert (registration.installation_id, registration.version) == (content.installation_id, content.version)
+    assert registration.device_token == content.device_token
+    assert registration.muted_chat_list == tuple(content.muted_chat_list)
     # What a platform is given is never more than it could be given before.
-    assert "\0" not in taken.device_token
-    assert not set(taken.apn_topic) & set("\r\n\0")
+    assert "\0" not in registration.device_token
+    assert not set(registration.apn_topic) & set("\r\n\0")
 
 
 @given(st.lists(value, unique_by=repr))
 def test_of_any_request_comes_an_id_or_nothing(requests):
     with closing(reference(requests=requests)) as connection:
-        found = list(source.requests(connection))
-    assert {len(each) for ids, _ in found for each in ids} <= {16, 32}
+        batches = list(source.requests(connection))
+    assert {len(each) for ids, _ in batches for each in ids} <= {16, 32}
     # A value that is there already is refused by SQLite itself, before it is a row.
-    assert sum(len(ids) + refused for ids, refused in found) == len(requests)
+    assert sum(len(ids) + refused for ids, refused in batches) == len(requests)
 
 
 def test_many_batches_and_large_rows(monkeypatch):
@@ -149,8 +149,8 @@ def test_only_what_a_user_has_too_many_of_is_told():
         users = (CLIENT.public_key.key_hash, other)[: 2 if number < 3 else 1]
         many += [(user, content.installation_id, content.version, content.SerializeToString()) for user in users]
         many.append((CLIENT.public_key.key_hash, f"{INSTALLATION[:-4]}1{number:03}", 1, None))
-    told = [told for reading in read_all(many, most_installations=3) for told in reading.reports]
-    assert [(each.key_hash, each.installation_id[-4:], each.reason) for each in told] == [
+    reports = [report for reading in read_all(many, most_installations=3) for report in reading.reports]
+    assert [(each.key_hash, each.installation_id[-4:], each.reason) for each in reports] == [
         (CLIENT.public_key.key_hash.hex(), "0003", "installation_limit"),
         (CLIENT.public_key.key_hash.hex(), "0004", "installation_limit"),
     ]
@@ -159,6 +159,6 @@ def test_only_what_a_user_has_too_many_of_is_told():
 def test_no_value_shows_a_registration():
     row = CLIENT.public_key.key_hash, INSTALLATION, 1, registered().SerializeToString()
     with closing(reference([row])) as connection:
-        [[read]] = source.rows(connection, most_bytes=2_000, most_installations=50)
-    assert SECRET not in repr(read)
-    assert SECRET not in repr(rows.read(read, IDENTITY, LIMITS))
+        [[reference_row]] = source.rows(connection, most_bytes=2_000, most_installations=50)
+    assert SECRET not in repr(reference_row)
+    assert SECRET not in repr(rows.read(reference_row, IDENTITY, LIMITS))

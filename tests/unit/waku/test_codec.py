@@ -147,15 +147,15 @@ def test_an_empty_read(body):
 
 def test_a_bad_message_does_not_spoil_its_neighbours():
     body = json.dumps([entry(), 5, entry(timestamp="x"), entry(payload="Yg==")]).encode()
-    read, malformed = decode_messages(body)
-    assert [message.payload for message in read] == [b"hi", b"b"]
+    messages, malformed = decode_messages(body)
+    assert [message.payload for message in messages] == [b"hi", b"b"]
     assert malformed == 2
 
 
 def test_invalid_utf8_spoils_only_its_message():
     body = b'[{"payload":"aGk=","contentTopic":"\xff"},{"payload":"aGk=","contentTopic":"ok"}]'
-    read, malformed = decode_messages(body)
-    assert [message.content_topic for message in read] == ["ok"]
+    messages, malformed = decode_messages(body)
+    assert [message.content_topic for message in messages] == ["ok"]
     assert malformed == 1
 
 
@@ -171,10 +171,10 @@ def test_a_body_that_is_no_read_is_refused(body):
 @given(st.binary(max_size=200) | st.lists(message_like, max_size=3).map(lambda value: json.dumps(value).encode()))
 def test_any_body_is_a_value_or_a_named_error(body):
     try:
-        read, malformed = decode_messages(body)
+        messages, malformed = decode_messages(body)
     except NodeUnreadable:
         return
-    assert len(read) + malformed <= len(body)
+    assert len(messages) + malformed <= len(body)
 
 
 @pytest.mark.parametrize("value", [b"{}", b"[]", b"1", b'{"a":[1]}'])

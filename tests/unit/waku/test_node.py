@@ -222,8 +222,8 @@ def test_a_payload_of_the_network_limit_is_read(server, node):
     payload = bytes(1_048_576)
     message = {"payload": b64encode(payload).decode(), "contentTopic": MESSAGE.content_topic}
     server.answers = [(200, json.dumps([message]).encode())]
-    [read] = node.read(SHARD).messages
-    assert read.payload == payload
+    [answer] = node.read(SHARD).messages
+    assert answer.payload == payload
 
 
 def test_the_largest_payload_is_a_setting(server):

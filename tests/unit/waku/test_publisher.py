@@ -34,9 +34,9 @@ def server():
 
 @pytest.fixture
 def publisher(server):
-    made = Publisher({"node": server.url}, timeout=5, connections=4)
-    yield made
-    made.close()
+    publisher = Publisher({"node": server.url}, timeout=5, connections=4)
+    yield publisher
+    publisher.close()
 
 
 @pytest.fixture(autouse=True)
@@ -96,10 +96,10 @@ def test_a_node_that_is_gone_ends_it(server, publisher):
 def test_hanging_node_delays_by_two_requests_at_most(server):
     server.answers = [hang]
     hasty = Publisher({"node": server.url}, timeout=0.2, connections=4)
-    begun = time.monotonic()
+    start_time = time.monotonic()
     errors = hasty.publish(messages(100))
     hasty.close()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start_time < 5
     assert {type(error) for error in errors} == {NodeUnreachable}
 
 
@@ -183,9 +183,9 @@ def test_interrupted_publishing_leaves_no_request_open(server, publisher, monkey
 def two():
     """Two nodes, and a publisher on both."""
     with serving() as one, serving() as other:
-        made = Publisher({"one": one.url, "other": other.url}, timeout=10, connections=4)
-        yield one, other, made
-        made.close()
+        publisher = Publisher({"one": one.url, "other": other.url}, timeout=10, connections=4)
+        yield one, other, publisher
+        publisher.close()
 
 
 def came_to(node, result):
@@ -234,13 +234,13 @@ def test_hanging_node_delays_its_neighbour_briefly(two):
     one.answers = [hang]
     late = came_to("one", "late")
     for _ in range(module.MOST_FAILURES):
-        begun = time.monotonic()
+        start_time = time.monotonic()
         assert publisher.publish(messages(30)) == [None] * 30
-        assert time.monotonic() - begun < 8  # a request has ten seconds
+        assert time.monotonic() - start_time < 8  # a request has ten seconds
     assert came_to("one", "late") > late
-    asked = len(one.requests)
+    request_count = len(one.requests)
     assert publisher.publish(messages(30)) == [None] * 30
-    assert len(one.requests) == asked
+    assert len(one.requests) == request_count
     assert len(published(other)) == 30 * (module.MOST_FAILURES + 1)
 
 
@@ -252,9 +252,9 @@ def test_a_node_that_rested_is_asked_again(two, monkeypatch):
         publisher.publish(messages(1))
     one.answers = [(200, b"OK")]
     time.sleep(0.3)
-    taken = came_to("one", "taken")
+    count = came_to("one", "taken")
     publisher.publish(messages(1))
-    assert came_to("one", "taken") == taken + 1
+    assert came_to("one", "taken") == count + 1
 
 
 def test_nodes_that_all_rest_are_asked_all_the_same(two):
@@ -337,12 +337,12 @@ def test_node_with_peers_suffices():
         assert published(other) == list(range(20))
 
 
-@pytest.mark.parametrize(("left_out", "asked"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
-def test_left_out_node_is_only_a_last_resort(left_out, asked):
+@pytest.mark.parametrize(("left_out", "expected"), [({"one"}, [False, True]), ({"one", "other"}, [True, True])])
+def test_left_out_node_is_only_a_last_resort(left_out, expected):
     with serving() as one, serving() as other:
         publisher = Publisher(
             {"one": one.url, "other": other.url}, timeout=2, connections=4, left_out=lambda _shard: left_out
         )
         assert publisher.publish(messages(3)) == [None] * 3
         publisher.close()
-        assert [bool(node.requests) for node in (one, other)] == asked
+        assert [bool(node.requests) for node in (one, other)] == expected

@@ -189,7 +189,7 @@ def test_any_answer_is_a_page_or_a_named_error(body):
     for decode in (decode_v3, decode_v1):
         with suppress(NodeError):
             page, cursor = decode(body, SHARD)
-            assert all(len(stored.hash) == 32 for stored in page.messages)
+            assert all(len(message.hash) == 32 for message in page.messages)
             assert cursor is None or all(isinstance(value, str) for value in cursor.parameters.values())
     assert is_go_waku(body) in (True, False)
 
@@ -225,7 +225,7 @@ def numbered(number):
 
 
 def walked(store, query=QUERY, *, with_messages=False):
-    return [stored.hash for page in store.walk(query, with_messages=with_messages) for stored in page.messages]
+    return [message.hash for page in store.walk(query, with_messages=with_messages) for message in page.messages]
 
 
 def test_a_walk_follows_the_cursor_and_keeps_its_end():
@@ -249,12 +249,12 @@ def test_a_walk_follows_the_cursor_and_keeps_its_end():
 def test_more_content_topics_than_a_query_has_are_walked():
     """A server with six keys has twelve of its own."""
     topics = tuple(f"/waku/1/0x{number:08x}/rfc26" for number in range(12))
-    stored = {topic: numbered(number) for number, topic in enumerate(topics, 1)}
+    entries = {topic: numbered(number) for number, topic in enumerate(topics, 1)}
 
     def answer(_, parameters):
         topics = parameters["contentTopics"].split(",")
         assert len(topics) <= 10
-        return v3(*(stored[topic] for topic in topics))
+        return v3(*(entries[topic] for topic in topics))
 
     with Archive(answer) as store:
         hashes = walked(store, Query(pubsub_topic=SHARD, content_topics=topics, start=1, end=2))
@@ -300,10 +300,10 @@ def test_a_node_that_was_exchanged_is_met_anew():
 
 def test_missing_messages_are_fetched_by_parts():
     def answer(_, parameters):
-        asked = parameters["hashes"].split(",")
-        assert len(asked) <= 16
-        found = {"messageHash": f"0x{HASH.hex()}", "message": JSON_MESSAGE}
-        return v3(*([found] if found["messageHash"] in asked else []), {"messageHash": "0x"})
+        hashes = parameters["hashes"].split(",")
+        assert len(hashes) <= 16
+        message = {"messageHash": f"0x{HASH.hex()}", "message": JSON_MESSAGE}
+        return v3(*([message] if message["messageHash"] in hashes else []), {"messageHash": "0x"})
 
     with Archive(answer) as store:
         pages = list(store.fetch(QUERY, [number.to_bytes(32, "big") for number in range(119)] + [HASH]))
@@ -313,8 +313,8 @@ def test_missing_messages_are_fetched_by_parts():
 
 def test_messages_too_large_together_are_fetched_singly(monkeypatch):
     monkeypatch.setattr(client_module, "ANSWER_LIMIT", 10_000)
-    sent = [replace(MESSAGE, payload=b"%d" % number) for number in range(3)]
-    by_hash = {f"0x{message_hash(SHARD, each).hex()}": told(each) for each in sent}
+    messages = [replace(MESSAGE, payload=b"%d" % number) for number in range(3)]
+    by_hash = {f"0x{message_hash(SHARD, each).hex()}": json_message(each) for each in messages}
 
     def answer(_, parameters):
         hashes = parameters["hashes"].split(",")
@@ -323,8 +323,8 @@ def test_messages_too_large_together_are_fetched_singly(monkeypatch):
         )
 
     with Archive(answer) as store:
-        pages = list(store.fetch(QUERY, [message_hash(SHARD, each) for each in sent]))
-        assert [stored.message for page in pages for stored in page.messages] == sent
+        pages = list(store.fetch(QUERY, [message_hash(SHARD, each) for each in messages]))
+        assert [message.message for page in pages for message in page.messages] == messages
         assert len(store.requests) == 1 + 3
     with Archive(lambda *_: b" " * 10_001) as store, pytest.raises(AnswerTooLarge):
         list(store.fetch(QUERY, [HASH]))
@@ -342,18 +342,18 @@ def test_node_that_was_exchanged_before_a_fetch_is_met_anew():
 
 def test_oversized_page_is_read_message_by_message(monkeypatch):
     monkeypatch.setattr(client_module, "ANSWER_LIMIT", 10_000)
-    found = [{"messageHash": f"0x{number:064x}"} for number in range(40)]
+    entries = [{"messageHash": f"0x{number:064x}"} for number in range(40)]
 
     def answer(_, parameters):
         start = int(parameters.get("cursor", "0x-1"), 16) + 1 if "cursor" in parameters else 0
         size = int(parameters["pageSize"])
-        page = found[start : start + size]
-        more = {"paginationCursor": page[-1]["messageHash"]} if start + size < len(found) else {}
+        page = entries[start : start + size]
+        more = {"paginationCursor": page[-1]["messageHash"]} if start + size < len(entries) else {}
         padding = " " * 10_000 if size > 1 and 8 in range(start, start + size) else ""
         return v3(*page, **more) + padding.encode()
 
     with Archive(answer) as store:
-        hashes = [stored.hash for page in store.walk(QUERY, with_messages=True) for stored in page.messages]
+        hashes = [message.hash for page in store.walk(QUERY, with_messages=True) for message in page.messages]
     assert hashes == [number.to_bytes(32, "big") for number in range(40)]
     sizes = [int(parameters["pageSize"]) for _, parameters in store.requests]
     assert sizes.count(1) <= 12
@@ -371,16 +371,16 @@ class GoArchive(Archive):
             return 500, b'{"messages":null,"error_message":"protocols not supported"}'
         start, end = int(parameters["startTime"]), int(parameters["endTime"])
         after = (int(parameters.get("storeTime", -1)), parameters.get("digest", ""))
-        found = [
-            (timestamp, stored, number)
-            for timestamp, stored, number in self.entries
-            if start <= stored <= end and (stored, f"{number:08d}") > after
+        entries = [
+            (timestamp, store_time, number)
+            for timestamp, store_time, number in self.entries
+            if start <= store_time <= end and (store_time, f"{number:08d}") > after
         ]
-        page = found[:100]
+        page = entries[:100]
         cursor = {}
-        if len(found) > 100:
-            timestamp, stored, number = page[-1]
-            at = {"senderTime": str(timestamp), "storeTime": str(stored), "digest": f"{number:08d}"}
+        if len(entries) > 100:
+            timestamp, store_time, number = page[-1]
+            at = {"senderTime": str(timestamp), "storeTime": str(store_time), "digest": f"{number:08d}"}
             cursor = {"cursor": {"pubsubTopic": SHARD, **at}}
         return v1(
             *({**JSON_MESSAGE, "timestamp": timestamp, "payload": f"{number:08d}"} for timestamp, _, number in page),
@@ -392,8 +392,8 @@ class GoArchive(Archive):
 @settings(max_examples=40, deadline=None)
 def test_messages_without_a_timestamp_hide_no_others(timeless, stamped, random):
     arrivals = random.sample(range(1, 1001), timeless + stamped)
-    entries = [(0, stored, number) for number, stored in enumerate(arrivals[:timeless])]
-    entries += [(stored, stored, 1000 + number) for number, stored in enumerate(arrivals[timeless:])]
+    entries = [(0, store_time, number) for number, store_time in enumerate(arrivals[:timeless])]
+    entries += [(store_time, store_time, 1000 + number) for number, store_time in enumerate(arrivals[timeless:])]
     with GoArchive(entries) as store:
         assert len(set(walked(store))) == len(entries)
 
@@ -408,14 +408,16 @@ def test_full_page_without_timestamps_ends_the_walk():
     entries = [(0, 500, number) for number in range(350)] + [(600, 600, 1000)]
     with GoArchive(entries) as store:
         assert len(set(walked(store))) == 351
-    spans = [(int(asked["startTime"]), int(asked["endTime"])) for path, asked in store.requests if path == V1]
+    spans = [
+        (int(parameters["startTime"]), int(parameters["endTime"])) for path, parameters in store.requests if path == V1
+    ]
     assert all(second != first or first[0] == first[1] for first, second in pairwise(spans))
 
 
 # --- what was not asked for ---
 
 
-def told(message):
+def json_message(message):
     fields = {"payload": b64encode(message.payload).decode(), "contentTopic": message.content_topic, "version": 1}
     return fields | {"timestamp": message.timestamp}
 
@@ -428,7 +430,8 @@ UNASKED = [replace(MESSAGE, **each) for each in ({"content_topic": "/c/1/c/c"}, 
 def test_unrequested_messages_count_as_malformed(with_messages):
     """One Store cannot put messages where nobody looked for them, nor make a walk meet them at every turn."""
     entries = [
-        {"messageHash": f"0x{message_hash(SHARD, each).hex()}", "message": told(each)} for each in (MESSAGE, *UNASKED)
+        {"messageHash": f"0x{message_hash(SHARD, each).hex()}", "message": json_message(each)}
+        for each in (MESSAGE, *UNASKED)
     ]
 
     def answer(_, parameters):
@@ -440,21 +443,21 @@ def test_unrequested_messages_count_as_malformed(with_messages):
         [page] = store.walk(QUERY, with_messages=with_messages)
         if not with_messages:
             assert (len(page.messages), page.malformed) == (4, 0)  # hashes tell nothing
-            [page] = store.fetch(QUERY, [stored.hash for stored in page.messages])
+            [page] = store.fetch(QUERY, [message.hash for message in page.messages])
     assert page == Page((StoredMessage(HASH, MESSAGE),), 3)
 
 
 def test_store_v1_returns_messages_without_a_time():
-    answers = iter([(404, b""), v1(*map(told, (MESSAGE, *UNASKED)))])
+    answers = iter([(404, b""), v1(*map(json_message, (MESSAGE, *UNASKED)))])
     with Archive(lambda *_: next(answers)) as store:
         [page] = store.walk(QUERY, with_messages=True)
-    assert [stored.message for stored in page.messages] == [MESSAGE, UNASKED[1]]
+    assert [message.message for message in page.messages] == [MESSAGE, UNASKED[1]]
     assert page.malformed == 2
 
 
 def test_the_oldest_message_of_a_store():
     old = replace(MESSAGE, timestamp=5)
-    answers = iter([(404, b""), v1(*map(told, (replace(MESSAGE, timestamp=0), MESSAGE, old))), v1()])
+    answers = iter([(404, b""), v1(*map(json_message, (replace(MESSAGE, timestamp=0), MESSAGE, old))), v1()])
     with Archive(lambda *_: next(answers)) as store:
         assert store.oldest(SHARD) == 5
         assert store.oldest(SHARD) is None
