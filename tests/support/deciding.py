@@ -157,9 +157,11 @@ def stored_installations(*registrations, token_died=False):
     return installations
 
 
-def decide_registrations(*contents, stored=NOTHING_STORED, verdicts=ALLOW, limits=None):
+def decide_registrations(*contents, installations=NOTHING_STORED, verdicts=ALLOW, limits=None):
     """Return the outcomes of registrations that arrive in one task."""
-    return registration_decide.decide(messages(*contents), stored, verdicts, context(REGISTRATION, limits=limits))
+    return registration_decide.decide(
+        messages(*contents), installations, verdicts, context(REGISTRATION, limits=limits)
+    )
 
 
 def registration_answers(outcomes):
@@ -276,9 +278,9 @@ def request_facts(*requests, devices=DEVICES, **fields):
     return RequestFacts(receivers=receivers(requests, devices), **fields)
 
 
-def decide_requests(*requests, verdicts=ALLOW, **stored):
+def decide_requests(*requests, verdicts=ALLOW, **facts):
     """Return the outcomes of requests that arrive in one task; `stored` is what `request_facts` takes."""
-    return request_decide.decide(messages(*requests), request_facts(*requests, **stored), verdicts, context(DISPATCH))
+    return request_decide.decide(messages(*requests), request_facts(*requests, **facts), verdicts, context(DISPATCH))
 
 
 def delivery_keys(*items, number=1):

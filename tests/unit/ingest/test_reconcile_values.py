@@ -23,16 +23,16 @@ def test_node_name_omits_its_password(url, name):
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "seen"),
+    ("timestamp", "expected"),
     [
         (int((NOW - 5) * 10**9), NOW - 5),
         (int((NOW + 5) * 10**9), NOW),  # in the future: a stranger's clock makes nothing younger
         (0, NOW - 60),  # as old as the walk looks back
     ],
 )
-def test_since_when_a_message_is_in_the_store(timestamp, seen):
+def test_since_when_a_message_is_in_the_store(timestamp, expected):
     message = WakuMessage(payload=b"x", content_topic="/a/1/b/c", timestamp=timestamp)
-    assert first_seen(message, int((NOW - 60) * 10**9), NOW) == pytest.approx(seen)
+    assert first_seen(message, int((NOW - 60) * 10**9), NOW) == pytest.approx(expected)
 
 
 def test_the_ledger_must_outlast_the_window(monkeypatch):

@@ -45,8 +45,8 @@ def numbers(hashes):
     return sorted(number for number in range(1, 9) if entry(number).hash in hashes)
 
 
-def express_requests(*requests, seen=NOW - 3, devices=DEVICES, **stored):
-    facts = request_facts(*requests, devices=devices, **stored)
+def express_requests(*requests, seen=NOW - 3, devices=DEVICES, **rows):
+    facts = request_facts(*requests, devices=devices, **rows)
     return numbers(of_requests.express(messages(*requests, seen=seen), facts, context(DISPATCH)))
 
 
@@ -118,6 +118,6 @@ def test_queries_for_proven_users_are_express():
 
 def test_registrations_of_proven_users_are_express():
     registered = stored_installations(registration_message(), registration_message(user=BOB))
-    stored = replace(registered, proven=frozenset({ALICE.public_key.key_hash}))
+    installations = replace(registered, proven=frozenset({ALICE.public_key.key_hash}))
     batch = messages(registration_message(2), registration_message(1, device=TABLET), registration_message(2, user=BOB))
-    assert numbers(of_registrations.express(batch, stored, context(REGISTRATION))) == [1, 2]
+    assert numbers(of_registrations.express(batch, installations, context(REGISTRATION))) == [1, 2]

@@ -84,12 +84,12 @@ def store(installations, outcomes):
 
 
 @st.composite
-def stored(draw, task_context):
+def installations(draw, task_context):
     """Return what is stored on a server that some registered with."""
     return store(NOTHING_STORED, decide_registrations(draw(batches), NOTHING_STORED, ALLOW, task_context))
 
 
-@given(st.data(), stored(FULL), dubious_batches)
+@given(st.data(), installations(FULL), dubious_batches)
 def test_registrations_are_decided_purely(data, installations, batch):
     before = installations.copy()
     limits = list(charge_registrations(batch, installations, FULL))
@@ -101,7 +101,7 @@ def test_registrations_are_decided_purely(data, installations, batch):
     assert [outcome.entry for outcome in outcomes] == [message.entry for message in batch]
 
 
-@given(stored(FULL), batches)
+@given(installations(FULL), batches)
 def test_registrations_are_decided_one_by_one(installations, batch):
     together, alone = decide_registrations(batch, installations, ALLOW, FULL), []
     for message in batch:
@@ -111,7 +111,7 @@ def test_registrations_are_decided_one_by_one(installations, batch):
 
 
 @given(
-    stored(LIMITED),
+    installations(LIMITED),
     batches,
     st.sets(st.tuples(users, devices).map(lambda pair: installation(*pair))),
     st.sets(st.integers(1, 12)),
@@ -139,7 +139,7 @@ def run(batch, installations, limits):
     return decide_registrations(batch, installations, verdicts, LIMITED)
 
 
-@given(stored(LIMITED), batches)
+@given(installations(LIMITED), batches)
 def test_registrations_are_limited_as_if_one_by_one(installations, batch):
     limiter, one_by_one, alone = CountingLimiter(), CountingLimiter(), []
     limits = TaskLimits(limiter)
@@ -156,7 +156,7 @@ def test_registrations_are_limited_as_if_one_by_one(installations, batch):
     assert names[FIRST_REGISTRATIONS] <= names_alone[FIRST_REGISTRATIONS]
 
 
-@given(st.data(), stored(FULL), dubious_batches)
+@given(st.data(), installations(FULL), dubious_batches)
 def test_only_counted_installations_are_stored(data, installations, batch):
     """Neither an installation whose first registration is held back, nor one that was not counted."""
     limits = list(charge_registrations(batch, installations, FULL))
@@ -228,7 +228,7 @@ def test_requests_are_decided_purely(data, batch_and_facts):
 @given(requests())
 def test_requests_are_decided_one_by_one(batch_and_facts):
     batch, facts = batch_and_facts
-    together, pushed_keys, seen = decide_requests(batch, facts, ALLOW, TASK), set(), set()
+    together, pushed_keys, message_ids = decide_requests(batch, facts, ALLOW, TASK), set(), set()
     for message, outcome in zip(batch, together, strict=True):
         [alone] = decide_requests([message], facts, ALLOW, TASK)
         facts = remember(facts, alone)
@@ -239,9 +239,9 @@ def test_requests_are_decided_one_by_one(batch_and_facts):
         assert list(outcome.effect.admissions) == new
         pushed_keys |= {admission.delivery.delivery_key for admission in new}
         # A copy has no events for its items.
-        is_copy = message.content.message_id in seen
+        is_copy = message.content.message_id in message_ids
         assert outcome.events == (alone.events[-1:] if is_copy else alone.events)
-        seen.add(message.content.message_id)
+        message_ids.add(message.content.message_id)
 
 
 @given(st.data(), requests())

@@ -25,7 +25,7 @@ def test_worker_without_redis_is_healthy_not_ready(now):
 
 
 @pytest.mark.parametrize(
-    ("turned", "asked", "checks"),
+    ("turned", "question_age", "checks"),
     [
         (1, 1, (True, True)),
         # Busy: it asks for no task until one of its processes is free.
@@ -34,8 +34,8 @@ def test_worker_without_redis_is_healthy_not_ready(now):
         (pulse.STUCK_SECONDS + 1, pulse.STUCK_SECONDS + 1, (False, True)),
     ],
 )
-def test_a_connected_worker(now, turned, asked, checks):
-    noted = Pulse(connected_at=now[0] - 1e6, turned_at=now[0] - turned, asked_at=now[0] - asked)
+def test_a_connected_worker(now, turned, question_age, checks):
+    noted = Pulse(connected_at=now[0] - 1e6, turned_at=now[0] - turned, asked_at=now[0] - question_age)
     assert tuple(noted.healthy().values()) == checks
 
 

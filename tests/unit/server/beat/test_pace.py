@@ -16,20 +16,20 @@ def enqueue(pace, work=IOS, *, waiting=0, now=0.0, **state):
     return deliveries
 
 
-def settle(taken, least=2):
+def settle(throughput, least=2):
     """Return how many tasks beat adds at a look, once it is used to workers that take so many from look to look."""
     pace, waiting, added = Pace(least), 0, []
     for look in range(60):
         added.append(enqueue(pace, waiting=waiting, now=look / 10) / SIZE)
-        waiting = max(0, waiting + added[-1] - taken)
+        waiting = max(0, waiting + added[-1] - throughput)
     return sum(added[-20:]) / 20, waiting
 
 
-@pytest.mark.parametrize("taken", [1, 2, 8, 100, 1000])
-def test_workers_get_as_much_as_they_take(taken):
-    added, waiting = settle(taken)
-    assert added == pytest.approx(taken, rel=0.1)
-    assert waiting <= max(2, 2 * taken)
+@pytest.mark.parametrize("throughput", [1, 2, 8, 100, 1000])
+def test_workers_get_as_much_as_they_take(throughput):
+    added, waiting = settle(throughput)
+    assert added == pytest.approx(throughput, rel=0.1)
+    assert waiting <= max(2, 2 * throughput)
 
 
 def test_depth_shrinks_when_workers_go_away():

@@ -15,11 +15,11 @@ class Stopping(Event):
     def __init__(self, patience):
         super().__init__()
         self.patience = patience
-        self.waited = []
+        self.timeouts = []
 
     def wait(self, timeout=None):
-        self.waited.append(timeout)
-        if len(self.waited) == self.patience:
+        self.timeouts.append(timeout)
+        if len(self.timeouts) == self.patience:
             self.set()
         return self.is_set()
 
@@ -30,7 +30,7 @@ def repeat(monkeypatch):
         monkeypatch.setattr(turns, "JOBS", {work: pause})
         stop = Stopping(times)
         turns.run(None, stop, turns.Turns())
-        return stop.waited
+        return stop.timeouts
 
     return repeat
 

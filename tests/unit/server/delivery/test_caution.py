@@ -50,12 +50,12 @@ postings = st.lists(st.sampled_from(APPS)).map(
 
 
 @given(postings, st.integers(1, 100))
-def test_posts_of_one_platform_within_the_size_in_order(due, size):
-    posts = Caution().split(due, size, 0.0)
-    assert posts.keys() == {each.delivery.app_platform for each in due}
+def test_posts_of_one_platform_within_the_size_in_order(attempts, size):
+    posts = Caution().split(attempts, size, 0.0)
+    assert posts.keys() == {each.delivery.app_platform for each in attempts}
     for platform, mine in posts.items():
         assert [each for post in mine for each in post] == [
-            each for each in due if each.delivery.app_platform == platform
+            each for each in attempts if each.delivery.app_platform == platform
         ]
         assert all(1 <= len(post) <= size for post in mine)
         assert sum(len(post) < size for post in mine) <= 1
@@ -66,13 +66,13 @@ def test_what_has_no_target_is_in_no_post():
 
 
 def test_one_by_one_after_a_failure_of_that_platform_for_a_while():
-    due = [make(number, platform) for platform in APPS for number in (1, 2)]
+    attempts = [make(number, platform) for platform in APPS for number in (1, 2)]
     caution = Caution()
     caution.note(IOS, [None, Failure.TOKEN_UNREGISTERED], 1000.0)
     caution.note(ANDROID, [None, None], 1000.0)
     others = [2] * (len(APPS) - 1)
     for now, sizes in ((1000.0, [1, 1]), (1059.9, [1, 1]), (1060.0, [2])):
-        posts = caution.split(due, 50, now)
+        posts = caution.split(attempts, 50, now)
         assert [len(post) for platform in APPS for post in posts[platform]] == [*sizes, *others]
 
 

@@ -22,12 +22,12 @@ def followers():
 
 
 def test_handing_over_does_not_wait(followers):
-    go, done = Event(), []
-    followers.do(1, lambda: (go.wait(30), done.append("followed up")))
-    assert not done
+    go, results = Event(), []
+    followers.do(1, lambda: (go.wait(30), results.append("followed up")))
+    assert not results
     go.set()
     followers.wait()
-    assert done == ["followed up"]
+    assert results == ["followed up"]
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,22 @@ def test_handing_over_does_not_wait(followers):
     [([1] * module.BATCHES, 1), ([module.BYTES - 1], 2), ([1], module.BYTES), ([2 * module.BYTES], 0)],
 )
 def test_full_followers_take_in_no_more(followers, sizes, next_size):
-    go, done = Event(), Event()
+    go, end = Event(), Event()
     for size in sizes:
         followers.do(size, lambda: go.wait(30))
     with ThreadPoolExecutor() as pool:
-        waits = pool.submit(followers.do, next_size, done.set)
+        waits = pool.submit(followers.do, next_size, end.set)
         time.sleep(0.05)
         assert not waits.done()
         go.set()
         waits.result(30)
-    assert done.wait(30)
+    assert end.wait(30)
 
 
 def test_a_batch_larger_than_all_room_goes_alone(followers):
-    done = Event()
-    followers.do(100 * module.BYTES, done.set)
-    assert done.wait(30)
+    end = Event()
+    followers.do(100 * module.BYTES, end.set)
+    assert end.wait(30)
 
 
 def test_a_failure_is_logged_and_leaves_room(followers):
@@ -63,7 +63,7 @@ def test_a_failure_is_logged_and_leaves_room(followers):
 
 def test_time_limit_while_it_waits_drops_no_batch(followers):
     """A soft time limit raises in the main thread, wherever that waits."""
-    go, done = Event(), Event()
+    go, end = Event(), Event()
     for _ in range(module.BATCHES):
         followers.do(1, lambda: go.wait(30))
 
@@ -74,11 +74,11 @@ def test_time_limit_while_it_waits_drops_no_batch(followers):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(SoftTimeLimitExceeded):
-            followers.do(1, done.set)
+            followers.do(1, end.set)
     finally:
         signal.signal(signal.SIGALRM, before)
     go.set()
-    assert done.wait(30)
+    assert end.wait(30)
     followers.wait()
 
 
@@ -91,19 +91,19 @@ def test_batch_that_finds_no_thread_takes_no_room(followers, monkeypatch):
         for _ in range(module.BATCHES):
             with pytest.raises(RuntimeError):
                 followers.do(module.BYTES, lambda: None)
-    done = Event()
-    followers.do(module.BYTES, done.set)
-    assert done.wait(30)
+    end = Event()
+    followers.do(module.BYTES, end.set)
+    assert end.wait(30)
     followers.wait()
 
 
 def test_closing_does_what_is_left():
-    done, begun = [], Event()
+    numbers, start = [], Event()
     followers = Followers()
     for number in range(module.BATCHES):
-        followers.do(1, lambda number=number: (begun.wait(0.05), done.append(number)))
+        followers.do(1, lambda number=number: (start.wait(0.05), numbers.append(number)))
     followers.close()
-    assert sorted(done) == list(range(module.BATCHES))
+    assert sorted(numbers) == list(range(module.BATCHES))
 
 
 def test_batches_are_followed_up_side_by_side(followers):

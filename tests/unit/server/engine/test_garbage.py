@@ -61,21 +61,21 @@ GARBAGE = {
 @pytest.fixture
 def agreed(monkeypatch) -> list[int]:
     """Return a list that grows by one with each ECDH of the server's key."""
-    seen: list[int] = []
+    calls: list[int] = []
     shared_key = PrivateKey.shared_key
 
     def count(self, other):
-        seen.append(1)
+        calls.append(1)
         return shared_key(self, other)
 
     monkeypatch.setattr(PrivateKey, "shared_key", count)
-    return seen
+    return calls
 
 
 @pytest.mark.parametrize(("content", "outcome", "cost"), GARBAGE.values(), ids=GARBAGE)
 def test_garbage_costs_one_ecdh_at_most(agreed, content, outcome, cost):
-    found = open_asymmetric(entry(content), IDENTITY)
-    assert found is outcome or (isinstance(outcome, type) and isinstance(found, outcome))
+    result = open_asymmetric(entry(content), IDENTITY)
+    assert result is outcome or (isinstance(outcome, type) and isinstance(result, outcome))
     assert len(agreed) == cost
 
 
@@ -105,9 +105,9 @@ def test_a_registration_costs_a_second_one(agreed):
     assert refused.value.failure is Failure.REGISTRATION_UNDECRYPTABLE
     assert len(agreed) == 2
     content = messages.registration(STRANGER, SERVER)
-    sent = messages.register(STRANGER, SERVER, content)
+    message = messages.register(STRANGER, SERVER, content)
     agreed.clear()
-    opened = open_asymmetric(entry(sent.payload), IDENTITY)
+    opened = open_asymmetric(entry(message.payload), IDENTITY)
     assert (
         open_registration(IDENTITY, opened.signer, opened.recipient, opened.inner, most_bytes=10_000).message == content
     )

@@ -42,11 +42,11 @@ def split(data=WHOLE, count=3, *, signer=ALICE, on_public_topic=False):
     return [Part(part, signer and signer.public_key, recipient) for part in parts]
 
 
-def join(parts, stored=None, *, kind=REGISTRATIONS):
+def join(parts, payloads=None, *, kind=REGISTRATIONS):
     """Return the messages that parts become which arrive one after the other."""
-    sent = messages(*parts)
-    received = joined(sent, stored or {}, Reader(KINDS, kind, IDENTITY))
-    assert [message.entry for message in received] == [message.entry for message in sent]
+    batch = messages(*parts)
+    received = joined(batch, payloads or {}, Reader(KINDS, kind, IDENTITY))
+    assert [message.entry for message in received] == [message.entry for message in batch]
     return received
 
 
@@ -128,8 +128,8 @@ def test_messages_are_joined_independently():
 
 
 def test_other_messages_stay_as_they_are():
-    sent = messages(registration_message(1), Failure.NOT_FOR_US, split()[0])
-    assert joined(sent, {}, Reader(KINDS, REGISTRATIONS, IDENTITY)) == sent
+    batch = messages(registration_message(1), Failure.NOT_FOR_US, split()[0])
+    assert joined(batch, {}, Reader(KINDS, REGISTRATIONS, IDENTITY)) == batch
 
 
 # Parts that do not fit together.
@@ -208,8 +208,8 @@ def test_each_part_of_too_large_a_message_is_refused(monkeypatch, limit, most, i
 
 def test_the_last_part_leads_to_the_other_queue():
     parts = split()
-    for stored, arriving in (({}, parts), (stored_parts(*parts[:2]), parts[2:])):
-        received = join(arriving, stored, kind=PUSH_REQUESTS)
+    for payloads, arriving in (({}, parts), (stored_parts(*parts[:2]), parts[2:])):
+        received = join(arriving, payloads, kind=PUSH_REQUESTS)
         assert (received[-1].content.queue, received[-1].last_part) == (REGISTRATION, None)
         assert contents(received[:-1]) == [Part] * (len(arriving) - 1)
     # That part alone is not stored.
@@ -241,14 +241,16 @@ def test_joined_messages_were_loaded(data):
     alice, bob = split(count=2), split(signer=BOB)
     some = st.lists(st.sampled_from([*alice, *bob]), max_size=9)
     here, arriving = data.draw(some), data.draw(some)
-    stored = {}
+    payloads = {}
     for part in here:
-        stored.setdefault(part.name, {})[part.segment.index] = part.segment.payload
-    stored = {name: parts for name, parts in stored.items() if len(parts) < (2 if name == alice[0].name else 3)}
-    loaded = _complete(arriving, {name: frozenset(parts) for name, parts in stored.items()})
-    whole = join(arriving, stored)
+        payloads.setdefault(part.name, {})[part.segment.index] = part.segment.payload
+    payloads = {name: parts for name, parts in payloads.items() if len(parts) < (2 if name == alice[0].name else 3)}
+    loaded = _complete(arriving, {name: frozenset(parts) for name, parts in payloads.items()})
+    whole = join(arriving, payloads)
     assert (
-        join(arriving, {name: parts if name in loaded else dict.fromkeys(parts, b"") for name, parts in stored.items()})
+        join(
+            arriving, {name: parts if name in loaded else dict.fromkeys(parts, b"") for name, parts in payloads.items()}
+        )
         == whole
     )
     assert {message.last_part.name for message in whole if message.last_part} == set(loaded)

@@ -54,13 +54,13 @@ def test_redis_is_asked_for_a_bounded_number_at_once(monkeypatch):
     monkeypatch.setattr(limits, "ASKED_AT_ONCE", 3)
     limiter = CountingLimiter()
     first = limit("first", most=1)
-    asked = [
+    task_limits = [
         first,
         limit("second", after=first),
         held_back := limit("first", 2, most=1),
         *(limit("second", number, after=held_back) for number in range(2, 6)),
         *(limit("second", number, after=first) for number in range(6, 9)),
     ]
-    verdicts = TaskLimits(limiter).ask(asked)
-    assert allows(verdicts, *asked) == [True, True, False, *[False] * 4, *[True] * 3]
+    verdicts = TaskLimits(limiter).ask(task_limits)
+    assert allows(verdicts, *task_limits) == [True, True, False, *[False] * 4, *[True] * 3]
     assert [len(call) for call in limiter.calls] == [3, 3], "what is held back anyway is not asked"

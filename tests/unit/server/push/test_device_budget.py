@@ -43,10 +43,10 @@ SUCCESS = None
 SHARED = DEVICES | {installation(BOB): Device()}
 
 
-def limits_of(*requests, limits=None, seen=None, **stored):
+def limits_of(*requests, limits=None, seen=None, **facts):
     """Return the limits that requests of one task are counted for."""
     batch = messages(*requests) if seen is None else messages(*requests, seen=seen)
-    return list(charge(batch, request_facts(*requests, **stored), context(DISPATCH, limits=limits)))
+    return list(charge(batch, request_facts(*requests, **facts), context(DISPATCH, limits=limits)))
 
 
 def device_limit(number=1, position=0, device=PHONE, *, most=60, after=None):

@@ -49,7 +49,7 @@ OTHERS = stored_installations(registration_message(2, user=BOB), registration_me
 
 
 @pytest.mark.parametrize(
-    ("stored", "content", "events", "is_registered"),
+    ("installations", "content", "events", "is_registered"),
     [
         pytest.param(NOTHING_STORED, registration_message(1), REGISTERED, True, id="new"),
         pytest.param(NOTHING_STORED, registration_message(2**64 - 1), REGISTERED, True, id="any version"),
@@ -64,8 +64,8 @@ OTHERS = stored_installations(registration_message(2, user=BOB), registration_me
         pytest.param(OTHERS, registration_message(1), REGISTERED, True, id="others are stored"),
     ],
 )
-def test_success_is_answered(stored, content, events, is_registered):
-    [outcome] = decide_registrations(content, stored=stored)
+def test_success_is_answered(installations, content, events, is_registered):
+    [outcome] = decide_registrations(content, installations=installations)
     assert kinds(outcome) == events
     assert (outcome.effect.change is None) == (events is REPEATED)
     assert outcome.effect.watched_user == (ALICE.public_key.key_hash if is_registered else None)
@@ -78,7 +78,7 @@ def test_success_is_answered(stored, content, events, is_registered):
     "content", [V2, registration_message(2, nonce="sealed again"), registration_message(1), unregistration_message(2)]
 )
 def test_nothing_older_revives_a_dead_token(content):
-    [outcome] = decide_registrations(content, stored=WITH_DEAD_TOKEN)
+    [outcome] = decide_registrations(content, installations=WITH_DEAD_TOKEN)
     assert kinds(outcome) == REFUSED
     assert failures(outcome) == [Failure.VERSION_OUTDATED] * 2
     assert outcome.effect is None
@@ -87,7 +87,7 @@ def test_nothing_older_revives_a_dead_token(content):
 
 def test_a_higher_version_revives_a_dead_token():
     newer = registration_message(3)
-    first, second = decide_registrations(newer, newer, stored=WITH_DEAD_TOKEN)
+    first, second = decide_registrations(newer, newer, installations=WITH_DEAD_TOKEN)
     assert (kinds(first), kinds(second)) == (REGISTERED, REPEATED)
     assert isinstance(first.effect.change.registration, Registration)
     assert registration_answers([first, second]) == [SUCCESS, SUCCESS]
@@ -106,7 +106,7 @@ def test_changes_hold_what_is_stored():
 
 
 @pytest.mark.parametrize(
-    ("stored", "content", "failure", "answer"),
+    ("installations", "content", "failure", "answer"),
     [
         (AFTER_V2, registration_message(1), Failure.VERSION_OUTDATED, MISMATCH),
         (AFTER_V2, registration_message(2, nonce="sealed again"), Failure.VERSION_OUTDATED, MISMATCH),
@@ -123,8 +123,8 @@ def test_changes_hold_what_is_stored():
         ),
     ],
 )
-def test_failures_are_answered(stored, content, failure, answer):
-    [outcome] = decide_registrations(content, stored=stored)
+def test_failures_are_answered(installations, content, failure, answer):
+    [outcome] = decide_registrations(content, installations=installations)
     assert kinds(outcome) == REFUSED
     assert failures(outcome) == [failure] * 2
     assert parse_response(outcome.replies[0].inner) == RegistrationResponse(content.request_id, answer)
@@ -194,7 +194,7 @@ def test_events_say_when_where_and_of_whom():
     ],
 )
 def test_events_name_the_platform(content, platform):
-    [outcome] = decide_registrations(content, stored=AFTER_V2)
+    [outcome] = decide_registrations(content, installations=AFTER_V2)
     assert [event.platform for event in outcome.events] == [platform]
 
 

@@ -38,9 +38,9 @@ ON_TABLET, END_ON_TABLET = registration_message(1, device=TABLET), unregistratio
 WITH_WRONG_GRANT = registration_message(5, grant=bytes(65))
 
 
-def limits_of(*contents, stored=NOTHING_STORED, **limits):
+def limits_of(*contents, installations=NOTHING_STORED, **limits):
     """Return the limits that registrations of one task are counted for."""
-    return list(charge(messages(*contents), stored, context(REGISTRATION, limits=limits)))
+    return list(charge(messages(*contents), installations, context(REGISTRATION, limits=limits)))
 
 
 def first_limits(number=1, *, total=100_000, of_user=20):
@@ -55,7 +55,7 @@ def repeat_limit(content, number=1):
 
 
 @pytest.mark.parametrize(
-    ("stored", "content", "answer"),
+    ("registrations", "content", "answer"),
     [
         ([ON_TABLET], registration_message(1), INTERNAL),
         ([END2, ON_TABLET], registration_message(3), INTERNAL),
@@ -64,29 +64,31 @@ def repeat_limit(content, number=1):
         ([END_ON_TABLET], registration_message(1), SUCCESS),
     ],
 )
-def test_installations_of_a_key_are_limited(stored, content, answer):
-    [outcome] = decide_registrations(content, stored=stored_installations(*stored), limits={"installations_per_key": 1})
+def test_installations_of_a_key_are_limited(registrations, content, answer):
+    [outcome] = decide_registrations(
+        content, installations=stored_installations(*registrations), limits={"installations_per_key": 1}
+    )
     assert registration_answers([outcome]) == [answer]
     assert failures(outcome) == ([Failure.INSTALLATION_LIMIT] * 2 if answer else [])
     assert (outcome.effect is None) == (answer is INTERNAL)
 
 
 def test_one_installation_too_many_counts_as_repeat():
-    one_more = limits_of(ON_TABLET, stored=stored_installations(V2), installations_per_key=1)
+    one_more = limits_of(ON_TABLET, installations=stored_installations(V2), installations_per_key=1)
     assert one_more == [repeat_limit(ON_TABLET)]
 
 
 def test_unmentioned_installations_count_too():
     outcomes = decide_registrations(
         *(registration_message(1, device=device) for device in (PHONE, TABLET)),
-        stored=Installations(counts={ALICE.public_key.key_hash: 2}),
+        installations=Installations(counts={ALICE.public_key.key_hash: 2}),
         limits={"installations_per_key": 3},
     )
     assert registration_answers(outcomes) == [SUCCESS, INTERNAL]
 
 
 @pytest.mark.parametrize(
-    ("stored", "content", "limits"),
+    ("registrations", "content", "limits"),
     [
         ([], registration_message(1), first_limits()),
         ([], registration_message(2**64 - 1), first_limits()),
@@ -103,12 +105,12 @@ def test_unmentioned_installations_count_too():
         ([registration_message(2, user=BOB), ON_TABLET], registration_message(1), first_limits()),
     ],
 )
-def test_first_registrations_and_repeats_are_counted(stored, content, limits):
-    assert limits_of(content, stored=stored_installations(*stored)) == limits
+def test_first_registrations_and_repeats_are_counted(registrations, content, limits):
+    assert limits_of(content, installations=stored_installations(*registrations)) == limits
 
 
 def test_a_repeat_with_a_dead_token_counts_as_refused():
-    assert limits_of(V2, stored=stored_installations(V2, token_died=True)) == [repeat_limit(V2)]
+    assert limits_of(V2, installations=stored_installations(V2, token_died=True)) == [repeat_limit(V2)]
 
 
 @pytest.mark.parametrize(
@@ -120,12 +122,12 @@ def test_a_repeat_with_a_dead_token_counts_as_refused():
 )
 def test_refused_registrations_are_answered_seldom(content):
     """Anybody can send a recorded one in new envelopes: each cost an answer."""
-    stored = stored_installations(V2)
-    [limit] = limits_of(content, stored=stored)
+    installations = stored_installations(V2)
+    [limit] = limits_of(content, installations=installations)
     assert limit == Limit(REPEATS, 3, MINUTE, entry(1).hash, key=limit.key)
-    [answered] = decide_registrations(content, stored=stored)
+    [answered] = decide_registrations(content, installations=installations)
     assert answered.replies
-    [silent] = decide_registrations(content, stored=stored, verdicts=hold_back(limit))
+    [silent] = decide_registrations(content, installations=installations, verdicts=hold_back(limit))
     assert (failures(silent), silent.replies) == ([Failure.REPEATED_TOO_OFTEN], ())
 
 
@@ -204,8 +206,8 @@ def test_an_uncounted_registration_is_not_stored():
     assert registration_answers(outcomes) == [INTERNAL] * 2
     assert [outcome.effect for outcome in outcomes] == [None] * 2
     contents = WITH_WRONG_GRANT, V2
-    assert limits_of(*contents, stored=stored_installations(V2)) == [repeat_limit(V2, 2)]
-    outcomes = decide_registrations(*contents, stored=stored_installations(V2))
+    assert limits_of(*contents, installations=stored_installations(V2)) == [repeat_limit(V2, 2)]
+    outcomes = decide_registrations(*contents, installations=stored_installations(V2))
     assert registration_answers(outcomes) == [Answer.MALFORMED_MESSAGE, Answer.SILENCE]
 
 
@@ -216,7 +218,7 @@ def test_repeats_of_a_first_one_share_its_verdict():
 
 
 def test_repeats_above_the_limit_are_silent():
-    [outcome] = decide_registrations(V2, stored=stored_installations(V2), verdicts=hold_back(repeat_limit(V2)))
+    [outcome] = decide_registrations(V2, installations=stored_installations(V2), verdicts=hold_back(repeat_limit(V2)))
     assert kinds(outcome) == [EventKind.RECEIVED, EventKind.OPENED, EventKind.REFUSED]
     assert failures(outcome) == [Failure.REPEATED_TOO_OFTEN]
     assert outcome == Outcome(entry=entry(1), events=outcome.events)
@@ -224,7 +226,7 @@ def test_repeats_above_the_limit_are_silent():
 
 def test_a_changed_installation_is_never_held_back():
     contents = registration_message(3), unregistration_message(4), registration_message(1), registration_message(5)
-    assert limits_of(*contents, stored=stored_installations(V2)) == [repeat_limit(registration_message(1), 3)]
+    assert limits_of(*contents, installations=stored_installations(V2)) == [repeat_limit(registration_message(1), 3)]
     verdicts = hold_back(*(limit for number in range(1, 5) for limit in first_limits(number)))
-    outcomes = decide_registrations(*contents, stored=stored_installations(V2), verdicts=verdicts)
+    outcomes = decide_registrations(*contents, installations=stored_installations(V2), verdicts=verdicts)
     assert registration_answers(outcomes) == [SUCCESS, SUCCESS, MISMATCH, SUCCESS]
