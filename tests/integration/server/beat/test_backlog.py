@@ -88,8 +88,8 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             # Nothing is read that is not claimed, whatever the other platform has.
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
-            read = [node["Actual Rows"] for node in nodes if node.get("Index Name") == "deliveries_app_due"]
-            assert [int(rows) for rows in read] == [200]
+            row_counts = [node["Actual Rows"] for node in nodes if node.get("Index Name") == "deliveries_app_due"]
+            assert [int(rows) for rows in row_counts] == [200]
 
             # The same holds where an outage left as many that were never attempted.
             with connection.transaction(force_rollback=True):
@@ -98,8 +98,8 @@ def test_a_backlog_does_not_come_before_new_requests(resources, dsn, redis, back
                 nodes = plan(connection, platform)
             assert not [node for node in nodes if node["Node Type"] in {"Seq Scan", "Sort"}]
             assert sum(node.get("Rows Removed by Filter", 0) for node in nodes) == 0
-            read = {node["Index Name"]: int(node["Actual Rows"]) for node in nodes if "Index Name" in node}
-            assert (read["deliveries_app_first"], read["deliveries_app_due"]) == (100, 100)
+            row_counts = {node["Index Name"]: int(node["Actual Rows"]) for node in nodes if "Index Name" in node}
+            assert (row_counts["deliveries_app_first"], row_counts["deliveries_app_due"]) == (100, 100)
 
     claimed = [claim_due(resources) for _ in range(20)]
     assert claimed == [4 * BATCH, *[0] * 19]
@@ -125,15 +125,15 @@ def test_nothing_is_claimed_for_a_platform_whose_breaker_is_open(resources, dsn,
 
 
 def test_a_breaker_is_shown_also_while_nothing_is_due(resources):
-    def shown():
+    def gauge_value():
         return REGISTRY.get_sample_value("wakupush_breaker_state", {"app": "", "platform": "ios"})
 
     trip(resources.breaker)
     assert claim_due(resources) == 0
-    assert shown() == 2
+    assert gauge_value() == 2
     resources.breaker.note(IOS, [Route.WORKS], probe=True)
     assert claim_due(resources) == 0
-    assert shown() == 0
+    assert gauge_value() == 0
 
 
 def test_no_more_is_claimed_than_the_breaker_probes(resources, dsn, redis):

@@ -14,7 +14,7 @@ FROM generate_series(1, %s) AS n RETURNING 1
 """
 
 
-def seen(server):
+def published_numbers(server):
     """Return the numbers of the answers that were published since the last call, the smallest being the newest."""
     payloads = [each.message.payload for each in server.observer.messages()]
     return {int.from_bytes(payload, "big") for payload in payloads if len(payload) == 4}
@@ -29,14 +29,14 @@ def patient(monkeypatch):
 def test_fresh_answers_do_not_wait_behind_old_ones(server):
     server.rows(FILL, SHARD, 1000)
     assert publish_overdue(server.context) == 200
-    assert seen(server) == set(range(1, 201))
+    assert published_numbers(server) == set(range(1, 201))
 
 
 def test_more_leave_at_once_while_nodes_take_them(server, monkeypatch):
     monkeypatch.setattr(answers, "MOST_LIMIT", 500)
     server.rows(FILL, SHARD, 1800)
     assert [publish_overdue(server.context) for _ in range(6)] == [200, 400, 500, 500, 200, 0]
-    assert seen(server) == set(range(1, 1801))
+    assert published_numbers(server) == set(range(1, 1801))
 
 
 def test_slow_nodes_get_no_more_at_once(server, monkeypatch):

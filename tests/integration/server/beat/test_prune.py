@@ -20,8 +20,8 @@ def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
     content = server.register(client)
     prune(server.context)
     assert count_watched(server.context.redis) == 2
-    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
-    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    unregistration = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(REGISTRATION, messages.register(client, server.key, unregistration))
     prune(server.context)
     assert count_watched(server.context.redis) == 0
     assert server.rows("SELECT count(*) FROM query_topics") == [(0,)]
@@ -30,13 +30,13 @@ def test_pruning_stops_watching_whom_nobody_can_notify(server, client):
 @pytest.mark.parametrize("days", [None, 90])
 def test_dead_registrations_are_pruned_only_if_set(open_server, client, days):
     server = open_server(**({"retention": {"registrations": days * 86_400}} if days else {}))
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    server.handle(REGISTRATION, sent)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, message)
     server.rows("UPDATE registrations SET token_died_at = now() - interval '91 days' RETURNING 1")
     prune(server.context)
     assert server.rows("SELECT registered, version FROM registrations") == [(days is None, 1)]
     assert count_watched(server.context.redis) == (2 if days is None else 0)
-    server.handle(REGISTRATION, rewrapped(sent, server))
+    server.handle(REGISTRATION, rewrapped(message, server))
     assert server.outcomes(client) == ["success", "VERSION_MISMATCH"]
 
 
@@ -63,7 +63,7 @@ def old_rows(server):
             connection.execute(insert)
 
 
-def left(server):
+def tables_with_old_rows(server):
     """Return the tables that still have a row that is past its time."""
     return {table for table in OLD if server.rows(f"SELECT 1 FROM {table}")}
 
@@ -86,7 +86,7 @@ def test_a_rule_that_fails_stops_no_other(server, table):
     break_deletes(server, table)
     with capture_logs() as logs, pytest.raises(psycopg.errors.RaiseException):
         prune(server.context)
-    assert left(server) == {table}
+    assert tables_with_old_rows(server) == {table}
     assert failed_rules(logs) == [table.replace("query_topics", "topics")]
     assert server.rows("SELECT to_regclass('ledger_20200101')") == [(None,)]
 
@@ -99,7 +99,7 @@ def test_a_fault_is_raised_before_an_outage(server, dsn):
         with pytest.raises(psycopg.errors.RaiseException):
             prune(server.context)
     assert failed_rules(logs) == ["ledger", "quarantine"]
-    assert left(server) == {"quarantine"}
+    assert tables_with_old_rows(server) == {"quarantine"}
 
 
 def test_without_a_connection_the_run_ends(open_server, dsn):

@@ -106,9 +106,9 @@ def test_each_app_has_its_profile_and_gorush(open_server, client, apps, nightly_
     observer = Observer(server.context.settings.waku.url[0], nightly_gorush)
     assert push(server, client, content) == ["success"]
     assert server.pushes() == [], "the gorush of the others saw nothing"
-    [seen] = observer.pushes()
+    [gorush_push] = observer.pushes()
     observer.close()
-    assert seen.notification["content_available"] is True
+    assert gorush_push.notification["content_available"] is True
 
 
 def test_a_delivery_waits_while_no_app_takes_its_device(open_server, client, apps):
@@ -125,8 +125,8 @@ def test_a_delivery_waits_while_no_app_takes_its_device(open_server, client, app
     apps["beta"] = {"topics": ["im.app.beta"]}
     server = open_server(identity_key=key, apps=apps)
     assert not server.context.posts.breaker.is_closed(AppPlatform("", Platform.IOS))
-    begun = dict(server.rows("SELECT delivery_key, attempt FROM deliveries"))
-    next_attempts.attempt_due(server.context, begun, "")
+    attempts = dict(server.rows("SELECT delivery_key, attempt FROM deliveries"))
+    next_attempts.attempt_due(server.context, attempts, "")
     wait_until(lambda: server.rows("SELECT FROM deliveries WHERE state = 'delivered'"), timeout=30, what="delivered")
     assert server.context.posts.breaker.is_closed(AppPlatform("", Platform.IOS)), "others like it need not wait"
 
@@ -160,8 +160,8 @@ def test_assign_gives_stored_devices_their_apps(open_server, dsn, monkeypatch, t
         totals = json.loads(result.stdout)
         assert (totals["changed"], totals["unchanged"]) == (changed, 3 - changed)
         assert totals["without_app"] == [{"platform": "ios", "topic": "im.app.beta", "devices": 1}]
-        stored = sorted(app for (app,) in server.rows("SELECT app FROM registrations"))
-        assert stored == (["", "", ""] if arguments else ["", "nightly", "release"])
+        app_names = sorted(app for (app,) in server.rows("SELECT app FROM registrations"))
+        assert app_names == (["", "", ""] if arguments else ["", "nightly", "release"])
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,10 @@ def test_few_processes_probe_and_a_success_closes_it(make, redis):
     fail(breakers[0])
     end_pause(redis)
     with ThreadPoolExecutor(16) as threads:
-        given = list(threads.map(lambda breaker: breaker.take_probes(APN, 8), breakers))
-    assert sum(given) == 2
+        probes = list(threads.map(lambda breaker: breaker.take_probes(APN, 8), breakers))
+    assert sum(probes) == 2
     assert breakers[3].claimable(APN, 500) == 0
-    breakers[given.index(max(given))].note(APN, WORKS, probe=True)
+    breakers[probes.index(max(probes))].note(APN, WORKS, probe=True)
     assert all(breaker.is_closed(APN) for breaker in breakers)
     assert breakers[5].take_probes(APN, 8) is None
 
@@ -149,9 +149,9 @@ def test_probes_enqueued_one_after_the_other_add_up(make, redis):
     beat = make(clock=clock)
     fail(beat)
     end_pause(redis)
-    for enqueued, left in ((1, 1), (0, 1), (1, 0)):
+    for enqueued, expected_probes in ((1, 1), (0, 1), (1, 0)):
         beat.note_enqueued(APN, enqueued)
-        assert beat.claimable(APN, 9) == left
+        assert beat.claimable(APN, 9) == expected_probes
         clock.now += 0.4
     beat.note_enqueued(APN, 0)
     clock.now = 1.9
@@ -214,23 +214,23 @@ def test_slots_that_hang_everywhere_open_it(make):
 
 
 def test_the_schedule_alone_shows_the_state(make, redis):
-    def shown():
+    def gauge_value():
         return REGISTRY.get_sample_value("wakupush_breaker_state", {"app": "", "platform": "ios"})
 
     beat, worker = make(), make()
     fail(worker)
     beat.show(APN)
-    assert shown() == 2
+    assert gauge_value() == 2
     end_pause(redis)
     beat.show(APN)
-    assert shown() == 1
+    assert gauge_value() == 1
     worker.note(APN, WORKS, probe=True)
     beat.show(APN)
-    assert shown() == 0
+    assert gauge_value() == 0
     fail(worker)
     assert not worker.is_closed(APN)
     assert worker.take_probes(APN, 9) == 0
-    assert shown() == 0
+    assert gauge_value() == 0
 
 
 def test_while_all_is_well_redis_is_asked_once_a_second(make, redis):

@@ -23,8 +23,8 @@ IOS, ANDROID = Platform.IOS, Platform.ANDROID
 def ask(server, client, registered):
     """Ask for a push and return what the sender is told."""
     server.handle(DISPATCH, request(client, server, registered))
-    [[told]] = server.outcomes(client)
-    return told
+    [[outcome]] = server.outcomes(client)
+    return outcome
 
 
 def is_dead(server):
@@ -52,8 +52,8 @@ def test_only_a_higher_version_brings_a_device_back(server, client):
         installation_id=device,
         access_token=first.access_token,
     )
-    sent = {1: messages.register(client, server.key, first), 2: messages.register(client, server.key, second)}
-    for each in sent.values():
+    by_version = {1: messages.register(client, server.key, first), 2: messages.register(client, server.key, second)}
+    for each in by_version.values():
         server.handle(REGISTRATION, each)
     assert server.outcomes(client) == ["success", "success"]
     assert ask(server, client, second) == "NOT_REGISTERED"
@@ -64,7 +64,9 @@ def test_only_a_higher_version_brings_a_device_back(server, client):
         return server.outcomes(client)
 
     # Its own repeat tells the client to come with a higher version; no copy out of an archive revives it.
-    assert [come_again(message) for message in (sent[2], sent[1], sent[2])] == [["VERSION_MISMATCH"]] * 3
+    assert [come_again(message) for message in (by_version[2], by_version[1], by_version[2])] == [
+        ["VERSION_MISMATCH"]
+    ] * 3
     assert is_dead(server)
     third = messages.registration(
         client, server.key, device_token="new-phone", version=3, installation_id=device, access_token=first.access_token
@@ -73,7 +75,7 @@ def test_only_a_higher_version_brings_a_device_back(server, client):
     assert server.outcomes(client) == ["success"]
     assert not is_dead(server)
     assert ask(server, client, third) == "success"
-    assert come_again(sent[2]) == ["VERSION_MISMATCH"]
+    assert come_again(by_version[2]) == ["VERSION_MISMATCH"]
     assert server.rows("SELECT version FROM registrations") == [(3,)]
 
 
@@ -226,8 +228,8 @@ def test_the_brake_can_be_switched_off(open_server, client):
 
 @pytest.mark.parametrize("failure", Failure)
 def test_a_doubted_platform_cannot_kill_tokens(failure):
-    told = tokens.believed(failure, rows.IOS, {rows.IOS})
-    assert told is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
+    belief = tokens.believed(failure, rows.IOS, {rows.IOS})
+    assert belief is (Failure.TOKEN_DOUBTED if failure is Failure.TOKEN_UNREGISTERED else failure)
     assert tokens.believed(failure, rows.IOS, {rows.ANDROID}) is failure
 
 
@@ -266,8 +268,8 @@ def test_tokens_that_were_once_delivered_to_stop_marking(open_server, monkeypatc
     contents = {client: server.register(client) for client in (PrivateKey.generate() for _ in range(4))}
     assert [ask(server, *each) for each in contents.items()] == ["success"] * 4
     server.reroute("dead")
-    told = [ask(server, *each) for each in contents.items()]
-    assert told == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
+    outcomes = [ask(server, *each) for each in contents.items()]
+    assert outcomes == ["NOT_REGISTERED"] * 3 + ["INTERNAL_ERROR"], "from 3 of 7 on it holds"
     assert deliveries.watch_marking(server.context) == {rows.IOS}
 
 

@@ -18,17 +18,17 @@ from wakupush.server.delivery.webhook import FeedbackResult
 def told_while_posting(server, client, content, error):
     """Ask for a push, tell the webhook of its failure before gorush answers, and return what the sender is told."""
     asking = server.threads.submit(server.handle, DISPATCH, request(client, server, content))
-    found = []
+    posting_rows = []
 
     def posting():
-        found[:] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'posting'")
-        return bool(found)
+        posting_rows[:] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'posting'")
+        return bool(posting_rows)
 
     wait_until(posting, timeout=60, what="the delivery is being posted")
-    assert webhook.take(server.context.pool, body(found[0][0], error)) is FeedbackResult.NOTED
+    assert webhook.take(server.context.pool, body(posting_rows[0][0], error)) is FeedbackResult.NOTED
     asking.result()
-    [[told]] = server.outcomes(client)
-    return told
+    [[outcome]] = server.outcomes(client)
+    return outcome
 
 
 def test_what_is_told_before_gorush_answers_is_the_outcome(server, client):
@@ -72,13 +72,13 @@ def test_feedback_counts_for_its_own_attempt(server, client, monkeypatch):
 
 def test_late_feedback_does_not_hit_another_life(server, client):
     content = server.register(client, device_token="dead")
-    asked = request(client, server, content)
-    server.handle(DISPATCH, asked)
+    message = request(client, server, content)
+    server.handle(DISPATCH, message)
     rows = "SELECT state, attempt FROM deliveries"
     wait_until(lambda: server.rows(rows) == [("failed", 1)], timeout=60, what="the token is dead")
     server.outcomes(client)
     server.renew(client, content, device_token="works")
-    server.handle(DISPATCH, rewrapped(asked, server))
+    server.handle(DISPATCH, rewrapped(message, server))
     wait_until(lambda: server.rows(rows) == [("delivered", 1)], timeout=60, what="it is taken up again")
     first, second = (push.notification["notif_id"] for push in server.pushes())
     assert webhook.take(server.context.pool, body(first, BUSY)) is FeedbackResult.KNOWN
@@ -140,14 +140,14 @@ def test_what_the_webhook_leaves_unknown_is_told_as_unknown(server, client, erro
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries WHERE state = 'delivered'")
     assert webhook.take(server.context.pool, body(key, error)) is FeedbackResult.NOTED
     webhook.apply(server.context, [key])
-    told = server.rows("SELECT kind, failure FROM delivery_history WHERE kind IN ('failed', 'unknown')")
-    assert told == [(kind, failure)]
+    history = server.rows("SELECT kind, failure FROM delivery_history WHERE kind IN ('failed', 'unknown')")
+    assert history == [(kind, failure)]
 
 
 def test_a_delivery_made_anew_forgets_old_feedback(server, client):
     content = server.register(client, device_token="bad")
-    sent = request(client, server, content)
-    server.handle(DISPATCH, sent)
+    message = request(client, server, content)
+    server.handle(DISPATCH, message)
     [(key,)] = server.rows("SELECT delivery_key FROM deliveries")
     assert webhook.take(server.context.pool, body(key)) is FeedbackResult.KNOWN
     assert server.rows("SELECT feedback FROM deliveries") == [(None,)]
@@ -165,7 +165,7 @@ def test_only_the_version_that_was_tried_dies(server, client):
 
 
 @pytest.mark.parametrize(
-    ("sent", "result"),
+    ("hook_body", "result"),
     [
         (body(b"k" * 32), FeedbackResult.UNKNOWN),
         (body(b"k" * 32, attempt=99_999), FeedbackResult.UNKNOWN),
@@ -179,8 +179,8 @@ def test_only_the_version_that_was_tried_dies(server, client):
         (b"", FeedbackResult.MALFORMED),
     ],
 )
-def test_what_fits_nothing(server, sent, result):
-    assert webhook.take(server.context.pool, sent) is result
+def test_what_fits_nothing(server, hook_body, result):
+    assert webhook.take(server.context.pool, hook_body) is result
 
 
 def test_a_label_of_a_newer_version_is_an_unclear_failure(server, client):

@@ -96,11 +96,11 @@ def test_the_process_answers_as_gorush_needs_it(server, client, dsn, start_recei
 
 def test_postgres_is_down(start_receiver):
     receiver = start_receiver(f"postgresql://127.0.0.1:{free_port()}/x", ready="/healthz")
-    begun = time.monotonic()
+    start_time = time.monotonic()
     with ThreadPoolExecutor(10) as threads:
         statuses = list(threads.map(lambda _: receiver.post(body(bytes(32))).status_code, range(10)))
     assert statuses == [503] * 10
-    assert time.monotonic() - begun < 10  # gorush's patience
+    assert time.monotonic() - start_time < 10  # gorush's patience
     assert httpx2.get(f"{receiver.url}/readyz", trust_env=False).status_code == 503
     assert httpx2.get(f"{receiver.url}/healthz", trust_env=False).status_code == 200
     assert receiver.counted("unavailable") == 10
@@ -113,9 +113,9 @@ def test_slow_clients_do_not_hold_up_others(dsn, start_receiver):
     try:
         for each in slow:
             each.sendall(head.encode())
-        begun = time.monotonic()
+        start_time = time.monotonic()
         assert receiver.post(body(bytes(32))).status_code == 200
-        assert time.monotonic() - begun < 4  # in 5 s the slow ones are given up
+        assert time.monotonic() - start_time < 4  # in 5 s the slow ones are given up
         slow[0].settimeout(10)
         assert b" 408 " in slow[0].recv(1000)
         wait_until(lambda: receiver.counted("too_slow") == 200, timeout=60, what="all are given up")

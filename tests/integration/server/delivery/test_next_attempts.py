@@ -54,17 +54,17 @@ def test_failed_probes_count_no_attempt(open_server, client, gorush, monkeypatch
     for _ in range(3):
         server.handle(DISPATCH, request(client, server, content))
     assert sorted(server.rows("SELECT attempt, failure FROM deliveries WHERE attempt = 0")) == [(0, None)] * 3
-    for device_token, left in (("unavailable", 4), ("works", 2)):
+    for device_token, expected_pending in (("unavailable", 4), ("works", 2)):
         server.reroute(device_token)
         server.rows("UPDATE deliveries SET next_attempt_at = now() RETURNING 1")
         assert server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
         wait_until(
             lambda: server.context.posts.breaker.claimable(IOS, 9) == 2, timeout=60, what="what was read is too old"
         )
-        due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
-        next_attempts.attempt_due(server.context, due, "")
+        attempts = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+        next_attempts.attempt_due(server.context, attempts, "")
         [(pending,)] = server.rows("SELECT count(*) FROM deliveries WHERE state = 'pending'")
-        assert pending == left
+        assert pending == expected_pending
         assert server.context.posts.breaker.is_closed(IOS) == (device_token == "works")
     # One post of those before the breaker opened, two probes that failed, two that got through.
     assert [push.outcome for push in server.pushes()] == ["ServiceUnavailable"] * 3 + ["delivered"] * 2
@@ -186,21 +186,21 @@ def test_deliveries_expire_and_run_out_of_attempts(open_server, client):
 
 
 @pytest.mark.parametrize(
-    ("begun", "expires", "end"),
+    ("posts", "expires", "end"),
     [
         (0, "now()", ("expired", 0, "delivery_expired")),
         (1, "now()", ("expired", 1, "delivery_expired")),
         (2, "expires_at", ("dead_letter", 2, "platform_unavailable")),
     ],
 )
-def test_an_end_without_a_post_counts_no_attempt(open_server, client, begun, expires, end):
+def test_an_end_without_a_post_counts_no_attempt(open_server, client, posts, expires, end):
     server = open_server(delivery={"max_attempts": 2})
     content = server.register(client, device_token="unavailable")
     server.handle(DISPATCH, request(client, server, content))
-    server.rows(f"UPDATE deliveries SET attempt = %s, expires_at = {expires} RETURNING 1", begun)
+    server.rows(f"UPDATE deliveries SET attempt = %s, expires_at = {expires} RETURNING 1", posts)
     next_attempts.attempt_due(server.context, is_due(server), "")
     assert server.rows("SELECT state, attempt, failure FROM deliveries") == [end]
-    assert server.rows("SELECT attempt FROM delivery_events WHERE kind IN ('expired', 'dead_letter')") == [(begun,)]
+    assert server.rows("SELECT attempt FROM delivery_events WHERE kind IN ('expired', 'dead_letter')") == [(posts,)]
     assert len(server.pushes()) == 1
 
 
@@ -212,13 +212,13 @@ def test_probes_failed_by_webhook_count_no_attempt(server, client):
     trip(server.context.posts.breaker)
     server.handle(DISPATCH, request(client, server, content))
     assert server.rows("SELECT state, attempt FROM deliveries") == [("pending", 0)]
-    due = is_due(server)
+    attempts = is_due(server)
     server.context.redis.delete("wakupush:breaker:ios:open")  # the pause is over
     wait_until(lambda: server.context.posts.breaker.claimable(IOS, 9) > 0, timeout=60, what="what was read is too old")
-    probing = server.threads.submit(next_attempts.attempt_due, server.context, due, "")
+    probing = server.threads.submit(next_attempts.attempt_due, server.context, attempts, "")
     posting = "SELECT FROM deliveries WHERE state = 'posting'"
     wait_until(lambda: server.rows(posting), timeout=60, what="the probe is being posted")
-    [key] = due
+    [key] = attempts
     assert webhook.take(server.context.pool, body(key, BUSY)) is FeedbackResult.NOTED
     probing.result()
     assert [push.outcome for push in server.pushes()][-1] == "delivered"  # by gorush's answer

@@ -82,9 +82,9 @@ def test_a_backlog_leaves_slots_to_new_requests(open_server, client, gorush, mon
     assert server.context.posts.slots.reserve(IOS, 9) == 4
     server.handle(DISPATCH, *(request(client, server, slow) for _ in range(8)))
     server.context.posts.slots.release(IOS, 4)
-    due = is_due(server)
-    assert len(due) == 8
-    for part in (dict(list(due.items())[:4]), dict(list(due.items())[4:])):  # the second task finds no slot
+    attempts = is_due(server)
+    assert len(attempts) == 8
+    for part in (dict(list(attempts.items())[:4]), dict(list(attempts.items())[4:])):  # the second task finds no slot
         next_attempts.attempt_due(server.context, part, "")
     assert server.rows("SELECT state, count(*) FROM deliveries GROUP BY 1 ORDER BY 1") == [
         ("pending", 4),
@@ -163,13 +163,13 @@ def test_no_post_begins_late_in_its_lease(open_server, client, monkeypatch, prob
         if probe:
             trip(server.context.posts.breaker)
             server.context.redis.delete("wakupush:breaker:ios:open")
-        due = is_due(server)
-        next_attempts.attempt_due(server.context, due, "")
+        attempts = is_due(server)
+        next_attempts.attempt_due(server.context, attempts, "")
         pending = "SELECT FROM deliveries WHERE state = 'pending' AND attempt = 0"
         wait_until(lambda: server.rows(pending), timeout=60, what="it is put back")
     assert server.pushes() == []
     assert server.context.posts.breaker.claimable(IOS, 3) == 3, "no probe is under way"
-    next_attempts.attempt_due(server.context, due, "")
+    next_attempts.attempt_due(server.context, attempts, "")
     assert server.rows("SELECT state, attempt FROM deliveries") == [("delivered", 1)]
 
 

@@ -26,7 +26,7 @@ def delivery(number=1):
     return rows.delivery(number, platform=Platform.ANDROID, attempt=2, failure=Failure.RATE_LIMITED, **secret)
 
 
-def due(number=1):
+def due_posting(number=1):
     return Posting(delivery(number), None, DUE_ATTEMPT)
 
 
@@ -44,17 +44,17 @@ def app(redis):
 
 
 @pytest.fixture
-def shown(app):
+def task_events(app):
     events = TaskEvents(app, "dispatch-1@host", 10)
     yield events
     events.close()
 
 
 @contextmanager
-def receiving(app, shown):
-    heard = []
+def receiving(app, task_events):
+    received_events = []
     connection = app.connection()
-    receiver = EventReceiver(connection, handlers={"*": heard.append}, app=app)
+    receiver = EventReceiver(connection, handlers={"*": received_events.append}, app=app)
 
     def receive():
         while not receiver.should_stop:
@@ -62,14 +62,14 @@ def receiving(app, shown):
                 receiver.capture(limit=None, timeout=0.2, wakeup=False)
 
     def listens():
-        shown.report_deferred([due(99)])
-        return heard
+        task_events.report_deferred([due_posting(99)])
+        return received_events
 
     thread = threading.Thread(target=receive)
     thread.start()
     try:
         wait_until(listens, timeout=60, what="the receiver listens", interval=0.1)
-        yield lambda: [event for event in heard if event["uuid"] != "task-99"]
+        yield lambda: [event for event in received_events if event["uuid"] != "task-99"]
     finally:
         receiver.should_stop = True
         thread.join()
@@ -80,43 +80,43 @@ def lost():
     return REGISTRY.get_sample_value("wakupush_task_events_lost_total")
 
 
-def test_an_attempt_from_its_beginning_to_its_end(app, shown):
+def test_an_attempt_from_its_beginning_to_its_end(app, task_events):
     outcomes = [
         Settlement(delivery=delivery(), state=DeliveryState.PENDING, failure=Failure.GORUSH_FAILED, wait=1.0),
         Settlement(delivery=delivery(), state=DeliveryState.DEAD_LETTER, failure=Failure.GORUSH_FAILED),
         Settlement(delivery=delivery(), state=DeliveryState.DELIVERED),
     ]
-    with receiving(app, shown) as heard:
-        shown.report_beginnings([due()])
+    with receiving(app, task_events) as received_events:
+        task_events.report_beginnings([due_posting()])
         for outcome in outcomes:
-            shown.report_outcomes([due()], [outcome])
-        shown.report_deferred([due()])
-        shown.send([])
-        wait_until(lambda: len(heard()) == 6, timeout=60, what="all are heard")
-    heard = heard()
-    assert [event["type"] for event in heard] == [
+            task_events.report_outcomes([due_posting()], [outcome])
+        task_events.report_deferred([due_posting()])
+        task_events.send([])
+        wait_until(lambda: len(received_events()) == 6, timeout=60, what="all are heard")
+    received_events = received_events()
+    assert [event["type"] for event in received_events] == [
         "task-received", "task-started", "task-retried", "task-failed", "task-succeeded", "task-deferred",
     ]  # fmt: skip
-    assert {(event["uuid"], event["hostname"]) for event in heard} == {("task-1", "dispatch-1@host")}
-    assert heard[0]["args"] == "(android, attempt 2 of 10, after rate_limited)"
-    assert heard[2]["exception"] == heard[3]["exception"] == "AttemptFailed('gorush_failed')"
-    assert "secret" not in repr(heard)
+    assert {(event["uuid"], event["hostname"]) for event in received_events} == {("task-1", "dispatch-1@host")}
+    assert received_events[0]["args"] == "(android, attempt 2 of 10, after rate_limited)"
+    assert received_events[2]["exception"] == received_events[3]["exception"] == "AttemptFailed('gorush_failed')"
+    assert "secret" not in repr(received_events)
 
 
-def test_without_redis_events_are_lost_and_counted(app, redis, shown, monkeypatch):
+def test_without_redis_events_are_lost_and_counted(app, redis, task_events, monkeypatch):
     monkeypatch.setattr(celery_events, "CONNECT_SECONDS", 0.2)
-    shown.report_beginnings([due()])
+    task_events.report_beginnings([due_posting()])
     redis.stop()
     before = lost()
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: shown.report_beginnings([due()]), range(50)))
+        list(threads.map(lambda _: task_events.report_beginnings([due_posting()]), range(50)))
     assert lost() - before == 100
     redis.start()
-    monkeypatch.setattr(shown, "_rests_until", 0.0)
-    with receiving(app, shown) as heard:
-        shown.report_beginnings([due(2)])
-        wait_until(heard, timeout=60, what="it is heard")
-    assert {event["uuid"] for event in heard()} == {"task-2"}
+    monkeypatch.setattr(task_events, "_rests_until", 0.0)
+    with receiving(app, task_events) as received_events:
+        task_events.report_beginnings([due_posting(2)])
+        wait_until(received_events, timeout=60, what="it is heard")
+    assert {event["uuid"] for event in received_events()} == {"task-2"}
 
 
 def test_the_task_or_a_thread_reports_an_outcome():

@@ -72,13 +72,13 @@ class World:
         self.server, self.random = server, random.Random(seed)
         self.users = [PrivateKey.generate() for _ in range(3)]
         self.phones = [f"{number:08x}-8a40-4ceb-b88e-5acbf94501ad" for number in range(4)]
-        self.known = {}
+        self.contents = {}
         for user, phone, token in ((0, 0, "phone"), (0, 1, "unavailable"), (1, 0, "tablet")):
             fields = {"muted_chat_list": [b"muted"], "device_token": token}
-            self.known[self.users[user], phone] = self.registration(self.users[user], phone, 2, **fields)
-        self.registered = [self.register(user, each) for (user, _), each in self.known.items()]
-        self.gone = self.register(self.users[1], self.registration(self.users[1], 1, 2, unregister=True))
-        self.before = [*self.registered, self.gone]
+            self.contents[self.users[user], phone] = self.registration(self.users[user], phone, 2, **fields)
+        self.registered = [self.register(user, each) for (user, _), each in self.contents.items()]
+        self.unregistration = self.register(self.users[1], self.registration(self.users[1], 1, 2, unregister=True))
+        self.before = [*self.registered, self.unregistration]
         self.requests = [self.request() for _ in range(2)]
 
     @property
@@ -102,7 +102,7 @@ class World:
         return messages.request(self.random.choice(self.users), self.server.key, items, **fields)
 
     def items(self, count):
-        (user, _), content = self.random.choice(list(self.known.items()))
+        (user, _), content = self.random.choice(list(self.contents.items()))
         strange = [
             {"access_token": "wrong"},
             {"installation_id": self.phones[3]},
@@ -146,9 +146,9 @@ class World:
     def queries(self):
         """Return queries for one and for several, who are known and who are not."""
         keys = [user.public_key.key_hash for user in self.users]
-        asked = [self.random.sample(keys, self.random.randint(1, 3)) for _ in range(10)]
-        asked += [[keys[0], *[bytes(64)] * 1000], [keys[1], b"short"]]
-        some = [messages.query(self.random.choice(self.users), *each) for each in asked]
+        key_lists = [self.random.sample(keys, self.random.randint(1, 3)) for _ in range(10)]
+        key_lists += [[keys[0], *[bytes(64)] * 1000], [keys[1], b"short"]]
+        some = [messages.query(self.random.choice(self.users), *each) for each in key_lists]
         to_us = messages.to_server(self.users[0], self.server.key, 4711, b"x")
         return [*some, self.random.choice(some), self.request(), to_us]
 
@@ -181,17 +181,17 @@ class World:
 
     def names(self, batch):
         """Return the hash of the application message, by the trace ids of its envelopes."""
-        found = {}
+        hashes = {}
         for entry in batch:
             with suppress(Refused):
                 data = self.data(entry.message)
                 part = segments.parse(data)
-                found[entry.trace_id] = part.entire_message_hash if part else keccak256(data)
-        return found
+                hashes[entry.trace_id] = part.entire_message_hash if part else keccak256(data)
+        return hashes
 
 
-def entries(sent):
-    return [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in sent]
+def entries(sent_messages):
+    return [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in sent_messages]
 
 
 def handle(server, queue, batch):
@@ -200,23 +200,23 @@ def handle(server, queue, batch):
     wait_until(lambda: not server.rows(POSTING), timeout=10, what="posts end")
 
 
-def left(server, clients):
+def end_state(server, clients):
     """Return everything that messages left."""
-    found = {name: Counter(server.rows(query)) for name, query in TABLES.items() if name != "registrations"}
-    found["registrations"] = {row[:2]: row[2:] for row in server.rows(TABLES["registrations"])}
+    state = {name: Counter(server.rows(query)) for name, query in TABLES.items() if name != "registrations"}
+    state["registrations"] = {row[:2]: row[2:] for row in server.rows(TABLES["registrations"])}
     at_rest = server.context.identity.at_rest
     parts = server.rows("SELECT signer, entire_message_hash, index, payload FROM message_segments")
-    found["segments"] = {row[:3]: at_rest.open_part(*row) for row in parts}
-    found["events"] = Counter(server.rows(EVENTS))
+    state["segments"] = {row[:3]: at_rest.open_part(*row) for row in parts}
+    state["events"] = Counter(server.rows(EVENTS))
     replies = server.answers(*clients)
     assert {reply.signer for reply in replies} <= {server.key}
-    found["replies"] = Counter((str(reply.recipient), reply.type_name, reply.inner) for reply in replies)
-    found["passed on"] = {queue.name: waiting(server, queue) for queue in QUEUES.values()}
-    assert not {(bytes.fromhex(hash_),) for each in found["passed on"].values() for hash_ in each} & {*found["ledger"]}
+    state["replies"] = Counter((str(reply.recipient), reply.type_name, reply.inner) for reply in replies)
+    state["passed on"] = {queue.name: waiting(server, queue) for queue in QUEUES.values()}
+    assert not {(bytes.fromhex(hash_),) for each in state["passed on"].values() for hash_ in each} & {*state["ledger"]}
     # The lease at the end of a name is random.
     named = [push.notification | {"notif_id": push.notification["notif_id"][:66]} for push in server.pushes()]
-    found["pushes"] = Counter(json.dumps(each, sort_keys=True) for each in named)
-    return found
+    state["pushes"] = Counter(json.dumps(each, sort_keys=True) for each in named)
+    return state
 
 
 def told_once(events, names):
@@ -242,23 +242,23 @@ def test_a_batch_leaves_what_single_messages_leave(two_servers, queue, seed):
     world = World(two_servers[0], seed)
     earlier = [(REGISTRATION, entries(world.before)), (DISPATCH, entries(world.requests))]
     batch = entries(world.batch(queue))
-    found = []
+    end_states = []
     for server, cut in zip(two_servers, (len(batch), 1), strict=True):
         server.context.redis.flushall()
         server.answers(*world.clients)
-        for queue_before, sent in earlier:
-            for each in sent:
+        for queue_before, entries_before in earlier:
+            for each in entries_before:
                 server.run(queue_before, [each])
         server.derive()
         assert len(server.answers(*world.clients)) == len(world.before) + len(world.requests)
         server.pushes()
         for start in range(0, len(batch), cut):
             handle(server, queue, batch[start : start + cut])
-        found.append(left(server, world.clients))
+        end_states.append(end_state(server, world.clients))
         if queue is DISPATCH:
-            found[-1]["events"] = told_once(found[-1]["events"], world.names(batch))
-    for name, expected in found[1].items():
-        assert found[0][name] == expected, name
+            end_states[-1]["events"] = told_once(end_states[-1]["events"], world.names(batch))
+    for name, expected in end_states[1].items():
+        assert end_states[0][name] == expected, name
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -271,8 +271,8 @@ def test_unregistering_ends_deliveries_in_the_same_batch(server, client, size):
         PushNotificationRegistration(unregister=True, version=2, **fields),
         messages.registration(client, server.key, version=3, **fields),
     ]
-    sent = [messages.register(client, server.key, each) for each in contents]
+    registrations = [messages.register(client, server.key, each) for each in contents]
     for start in range(0, 2, size):
-        server.handle(REGISTRATION, *sent[start : start + size])
+        server.handle(REGISTRATION, *registrations[start : start + size])
     assert server.outcomes(client)[1:] == ["success"] * 2
     assert server.rows("SELECT state FROM deliveries") == []

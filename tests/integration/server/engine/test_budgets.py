@@ -30,12 +30,14 @@ from wakupush.server.engine.run import run
 def test_installations_of_each_key_an_hour_are_limited(open_server, client):
     server = open_server(limits={"installations_per_key_per_hour": 2})
     other = PrivateKey.generate()
-    gone = []
+    unregistrations = []
     for _ in range(3):
         content = messages.registration(client, server.key)
-        gone.append(PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id))
+        unregistrations.append(
+            PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+        )
         server.handle(REGISTRATION, messages.register(client, server.key, content))
-        server.handle(REGISTRATION, messages.register(client, server.key, gone[-1]))
+        server.handle(REGISTRATION, messages.register(client, server.key, unregistrations[-1]))
     # The third one, and its end, which would leave a row, too.
     assert server.outcomes(client) == ["success"] * 4 + ["INTERNAL_ERROR"] * 2
     server.register(other)
@@ -44,13 +46,13 @@ def test_installations_of_each_key_an_hour_are_limited(open_server, client):
 def test_returned_task_counts_once(open_server, client, monkeypatch):
     """A first registration that came back during ten minutes of an outage counted for fifty."""
     server = open_server(limits={"installations_per_key_per_hour": 2})
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    message = messages.register(client, server.key, messages.registration(client, server.key))
     with monkeypatch.context() as outage:
         outage.setattr("wakupush.server.engine.run.store", fail)
         for _ in range(5):
             with pytest.raises(psycopg.OperationalError):
-                run(server.context, REGISTRATION, [Entry(SHARD, message_hash(SHARD, sent), time.time(), sent)])
-    server.handle(REGISTRATION, sent)
+                run(server.context, REGISTRATION, [Entry(SHARD, message_hash(SHARD, message), time.time(), message)])
+    server.handle(REGISTRATION, message)
     assert server.outcomes(client) == ["success"]
     assert server.counted("installations") == 1
 
@@ -65,8 +67,10 @@ def test_keys_that_strangers_make_up_leave_no_counters(open_server):
     for stranger in strangers[:3]:
         content = messages.registration(stranger, server.key)
         server.handle(REGISTRATION, messages.register(stranger, server.key, content))
-    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
-    server.handle(REGISTRATION, *(messages.register(stranger, server.key, gone) for stranger in strangers[3:]))
+    unregistration = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
+    server.handle(
+        REGISTRATION, *(messages.register(stranger, server.key, unregistration) for stranger in strangers[3:])
+    )
     assert sorted(server.outcomes(*strangers)) == ["INTERNAL_ERROR"] * 4 + ["success"] * 2
     assert len(server.context.redis.keys("wakupush:limit:installations:*")) == 2, "of those that were let through"
 
@@ -93,11 +97,11 @@ def register_unseen(server, user):
 
 def test_a_query_waits_aside_until_its_key_is_derived(server, client, monkeypatch):
     topic = register_unseen(server, client)
-    sent = messages.query(client, client.public_key.key_hash)
+    query = messages.query(client, client.public_key.key_hash)
     with monkeypatch.context() as patch:
         patch.setattr(topics, "symmetric_key", None)  # no worker derives
-        server.handle(QUERY, sent)
-        server.handle(QUERY, sent)
+        server.handle(QUERY, query)
+        server.handle(QUERY, query)
     assert server.answers(client) == []
     assert waiting_queries(server) == [(topic, True)]
     assert server.context.redis.llen(QUERY.name) == 0  # it goes round in no queue
@@ -107,7 +111,7 @@ def test_a_query_waits_aside_until_its_key_is_derived(server, client, monkeypatc
     assert enqueued(server) == 1
     assert len(server.answers(client)) == 1
     assert waiting_queries(server) == []
-    server.handle(QUERY, sent)
+    server.handle(QUERY, query)
     assert server.answers(client) == []  # it is in the ledger again
 
 
@@ -228,11 +232,11 @@ def test_a_message_is_tried_with_few_keys_of_a_topic(server, client, monkeypatch
     tries = []
     open_symmetric = payload.open_symmetric
     monkeypatch.setattr(payload, "open_symmetric", lambda *sealed: tries.append(sealed) or open_symmetric(*sealed))
-    asked = replace(messages.query(client, client.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
-    server.handle(QUERY, replace(asked, payload=os.urandom(300)))
+    first = replace(messages.query(client, client.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
+    server.handle(QUERY, replace(first, payload=os.urandom(300)))
     assert len(tries) == 16
     again = replace(messages.query(client, client.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
-    for query in (asked, again):
+    for query in (first, again):
         server.handle(QUERY, query)
         assert len(server.answers(client)) == 1
 
@@ -242,11 +246,11 @@ def test_what_waits_is_bounded_and_chance_decides_what_goes(open_server, client,
     monkeypatch.setattr("wakupush.server.beat.queries.QUERIES", 60)
     server = open_server()
     topic = register_unseen(server, client)
-    sent = [
+    queries = [
         replace(messages.query(client, client.public_key.key_hash), payload=bytes([number]) * 300, content_topic=topic)
         for number in range(120)
     ]
-    for half in (sent[:60], sent[60:]):
+    for half in (queries[:60], queries[60:]):
         server.handle(QUERY, *half)
     assert trim_waiting(server.context) == 60
     stayed = {payload[0] for (payload,) in server.rows("SELECT payload FROM waiting_queries")}
@@ -279,21 +283,21 @@ def test_pushes_of_a_device_a_minute_are_limited(open_server, client, monkeypatc
     server.handle(DISPATCH, messages.request(client, server.key, [items[0]]))
     assert server.outcomes(client) == [["success"] * 4, ["success"], ["success"]]
     assert server.events("refused") == []
-    found = Counter(
+    pushes = Counter(
         (push.notification["tokens"][0], *(push.notification["data"][key] for key in fields))
         for push in server.pushes()
     )
     whole = "0x" + b"chat".hex(), "0x" + b"message".hex()
-    assert found == {("phone", *whole): 1, ("phone", "0x", "0x"): 1, ("tablet", *whole): 1}
+    assert pushes == {("phone", *whole): 1, ("phone", "0x", "0x"): 1, ("tablet", *whole): 1}
 
 
 def test_answers_about_a_user_are_limited(open_server, client):
     """They are answered later, by chance; other users are asked for as before."""
     server = open_server(limits={"answer_bytes_per_user_per_minute": 40_000})
-    known, other = PrivateKey.generate(), PrivateKey.generate()
-    server.register(known, **contacts(200))
-    server.register(other)
-    for user in (*[known] * 6, other):
+    listed_user, other_user = PrivateKey.generate(), PrivateKey.generate()
+    server.register(listed_user, **contacts(200))
+    server.register(other_user)
+    for user in (*[listed_user] * 6, other_user):
         server.handle(QUERY, messages.query(client, user.public_key.key_hash))
     # Three would fit; five a minute are answered in any case.
     assert len(server.answers(client)) == 6
@@ -332,8 +336,8 @@ def test_junk_on_a_topic_gets_a_bounded_share(open_server, client, redis):
         server.register(user)
 
     def entries(user, count):
-        asked = [messages.query(client, user.public_key.key_hash) for _ in range(count)]
-        return [Entry(SHARD, message_hash(SHARD, each), time.time(), each) for each in asked]
+        queries = [messages.query(client, user.public_key.key_hash) for _ in range(count)]
+        return [Entry(SHARD, message_hash(SHARD, each), time.time(), each) for each in queries]
 
     topic = entries(busy, 1)[0].message.content_topic
     settings = server.context.settings.ingest
@@ -345,8 +349,8 @@ def test_junk_on_a_topic_gets_a_bounded_share(open_server, client, redis):
     server.handle(QUERY, *(replace(each, payload=os.urandom(300)) for each in junk))
     assert unopened.marked(redis, [topic]) == {topic}
     assert enqueuer.enqueue(entries(quiet, 50)).sent == 50
-    taken = enqueuer.enqueue(entries(busy, 500)).sent
-    assert 20 <= taken < 20 * 10  # 20 and the logarithm of what is too much
+    enqueued_count = enqueuer.enqueue(entries(busy, 500)).sent
+    assert 20 <= enqueued_count < 20 * 10  # 20 and the logarithm of what is too much
     redis.delete(QUERY.name)
     server.handle(QUERY, messages.query(client, busy.public_key.key_hash))
     assert len(server.answers(client)) == 1

@@ -35,13 +35,13 @@ def opened(monkeypatch):
 def test_a_copy_with_the_same_hash_is_the_message(server, client, fields):
     """It may come first, and take the message's place in the ledger: then its fate is that of the message."""
     content = messages.registration(client, server.key)
-    sent = messages.register(client, server.key, content)
-    server.handle(REGISTRATION, replace(sent, **fields))
-    server.handle(REGISTRATION, sent)
+    registering = messages.register(client, server.key, content)
+    server.handle(REGISTRATION, replace(registering, **fields))
+    server.handle(REGISTRATION, registering)
     assert server.outcomes(client) == ["success"]
-    asked = messages.query(client, client.public_key.key_hash)
+    query = messages.query(client, client.public_key.key_hash)
     server.derive()
-    server.handle(QUERY, replace(asked, **fields), asked)
+    server.handle(QUERY, replace(query, **fields), query)
     assert [reply.type_name for reply in server.answers(client)] == ["PUSH_NOTIFICATION_QUERY_RESPONSE"]
     item = messages.notification(client.public_key.key_hash, content)
     request = messages.request(client, server.key, [item])

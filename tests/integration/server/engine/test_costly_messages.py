@@ -85,8 +85,10 @@ def test_only_the_costly_message_ends_in_quarantine(impatient, work, reason):
     server, clients = impatient, [PrivateKey.generate() for _ in range(3)]
     contents = [messages.registration(client, server.key) for client in clients]
     costs(server, clients[1], contents[1], work)
-    sent = [messages.register(client, server.key, each) for client, each in zip(clients, contents, strict=True)]
-    server.handle(REGISTRATION, *sent)
+    registrations = [
+        messages.register(client, server.key, each) for client, each in zip(clients, contents, strict=True)
+    ]
+    server.handle(REGISTRATION, *registrations)
     work_off(server, REGISTRATION)
     assert server.outcomes(*clients) == ["success"] * 2
     assert server.rows(QUARANTINE) == [(reason, 3)]
@@ -143,10 +145,10 @@ def test_what_waits_for_somebody_elses_lock_is_not_counted(impatient, client, ds
 
 
 def test_the_soft_time_limit_takes_a_batch_apart(server, client, monkeypatch):
-    sent = [messages.register(client, server.key, messages.registration(client, server.key)) for _ in range(2)]
+    registrations = [messages.register(client, server.key, messages.registration(client, server.key)) for _ in range(2)]
     with monkeypatch.context() as patch, soft_time_limit(0.2):
         patch.setattr(isolation, "run", lambda *_, **__: time.sleep(60))
-        server.handle(REGISTRATION, *sent)
+        server.handle(REGISTRATION, *registrations)
     assert server.context.redis.llen(REGISTRATION.name) == 2
     assert work_off(server, REGISTRATION) == 0
     assert server.outcomes(client) == ["success"] * 2

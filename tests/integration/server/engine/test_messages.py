@@ -13,8 +13,8 @@ from wakupush.protocol import application, payload
 
 def test_twins_in_a_batch_get_the_same_answer(server, client):
     content = server.register(client, device_token="dead-phone")
-    sent = request(client, server, content)
-    server.handle(DISPATCH, sent, rewrapped(sent, server))
+    message = request(client, server, content)
+    server.handle(DISPATCH, message, rewrapped(message, server))
     assert server.outcomes(client) == [["NOT_REGISTERED"], ["NOT_REGISTERED"]]
     assert len(server.pushes()) == 1
     failures = [failure for failure, _ in server.events("answered")]

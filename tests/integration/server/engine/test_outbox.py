@@ -29,8 +29,8 @@ def test_refused_answers_are_logged_together(open_server):
     ]
     with capture_logs() as logs:
         server.context.outbox.publish(answers)
-    told = [(log["event"], log["answers"]) for log in logs if log["log_level"] != "debug"]
-    assert told == [("answers_not_published", 20)]
+    log_events = [(log["event"], log["answers"]) for log in logs if log["log_level"] != "debug"]
+    assert log_events == [("answers_not_published", 20)]
 
 
 def test_too_large_an_answer_is_sent_in_segments(open_server, client):
@@ -38,7 +38,9 @@ def test_too_large_an_answer_is_sent_in_segments(open_server, client):
     user = PrivateKey.generate()
     server.register(user, allow_from_contacts_only=True, allowed_key_list=[bytes([n]) * 64 for n in range(200)])
     server.handle(QUERY, messages.query(client, user.public_key.key_hash))
-    parts = [payload.open_asymmetric(seen.message.payload, client) for seen in server.observer.messages()]
+    parts = [
+        payload.open_asymmetric(node_message.message.payload, client) for node_message in server.observer.messages()
+    ]
     assert len(parts) == 2
     assert {part.signer for part in parts} == {server.key}
     whole = segments.join([segments.parse(part.data) for part in parts])
@@ -65,7 +67,9 @@ def test_answers_to_ephemeral_keys_are_published_twice_if_set(open_server, clien
     server.register(client)
     assert server.repeated == []  # the key stays, so once
     server.handle(QUERY, messages.query(asker, client.public_key.key_hash))
-    first, again = [seen.message for seen in server.observer.messages() if open_reply(seen.message, [asker])]
+    first, again = [
+        node_message.message for node_message in server.observer.messages() if open_reply(node_message.message, [asker])
+    ]
     assert server.repeated == pytest.approx([0.5], abs=0.4)
     assert (again.payload, again.content_topic) == (first.payload, first.content_topic)
     assert again.timestamp > first.timestamp  # or gossip would drop it
@@ -78,7 +82,7 @@ def test_late_repeats_are_left_out(server):
         SealedAnswer(pubsub_topic=SHARD, content_topic=topic, payload=name, trace_id="t") for name in (b"late", b"due")
     ]
     server.context.outbox.repeat([(now - 2, answers[0]), (now, answers[1])])
-    assert [seen.message.payload for seen in server.observer.messages()] == [b"due"]
+    assert [node_message.message.payload for node_message in server.observer.messages()] == [b"due"]
 
 
 def test_an_answer_outlives_a_node_without_peers(server, client):

@@ -49,8 +49,8 @@ def test_without_the_pool_all_is_handled_at_once(server, client):
 
 
 def test_a_busy_part_is_not_lost_beside_a_newcomer(divided, client, dsn):
-    sent = messages.register(client, divided.key, messages.registration(client, divided.key))
-    first, second, *_ = in_segments(sent, divided, 100, None)
+    message = messages.register(client, divided.key, messages.registration(client, divided.key))
+    first, second, *_ = in_segments(message, divided, 100, None)
     divided.handle(REGISTRATION, first)
     newcomer = PrivateKey.generate()
     other = messages.register(newcomer, divided.key, messages.registration(newcomer, divided.key))
@@ -167,8 +167,8 @@ def test_one_task_is_divided(divided, client):
 
 
 def test_the_whole_of_segments_waits_too(divided, client):
-    sent = messages.register(client, divided.key, messages.registration(client, divided.key))
-    for part in in_segments(sent, divided, 100, client):
+    message = messages.register(client, divided.key, messages.registration(client, divided.key))
+    for part in in_segments(message, divided, 100, client):
         divided.handle(REGISTRATION, part)
     assert divided.outcomes(client) == []
     assert work_off_rest(divided) == [REGISTRATION]
@@ -179,8 +179,8 @@ def test_the_whole_of_segments_waits_too(divided, client):
 def test_large_segments_are_joined_in_rest(divided, client, monkeypatch):
     """A stranger made a pool join 8 MB for each envelope around the last part, until `rest` got to the first."""
     monkeypatch.setattr("wakupush.server.engine.segments.EXPRESS_BYTES", 250)
-    sent = messages.register(client, divided.key, messages.registration(client, divided.key))
-    first, last = in_segments(sent, divided, 300, client)
+    message = messages.register(client, divided.key, messages.registration(client, divided.key))
+    first, last = in_segments(message, divided, 300, client)
     divided.handle(REGISTRATION, first)
     with monkeypatch.context() as here:
         here.setattr(message_segments, "parts", None)
@@ -222,8 +222,8 @@ def test_a_full_queue_drops_by_chance(divided, monkeypatch):
 
 
 def test_what_waits_there_keeps_its_age(divided, client):
-    seen = time.time() - 30
+    arrival_time = time.time() - 30
     content = messages.registration(client, divided.key)
-    divided.handle(REGISTRATION, messages.register(client, divided.key, content), seen=seen)
+    divided.handle(REGISTRATION, messages.register(client, divided.key, content), seen=arrival_time)
     waiting = backlog.look(divided.context.redis)[REST]
     assert (waiting.tasks, waiting.messages) == (1, 1)

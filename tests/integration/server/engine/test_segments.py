@@ -22,8 +22,8 @@ from wakupush.server.beat.retention import expire_segments
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_message_in_segments_is_handled_once_it_is_complete(server, client, signed):
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    parts = in_segments(sent, server, 100, client if signed else None)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(message, server, 100, client if signed else None)
     assert len(parts) > 3
     server.handle(REGISTRATION, *parts[1:], parts[1])
     assert server.outcomes(client) == []
@@ -60,8 +60,8 @@ def test_large_registrations_in_segments_of_status(server, client, size, count, 
 
 
 def test_segments_for_another_queue_are_handled_there(server, client):
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    parts = in_segments(sent, server, 200, client)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(message, server, 200, client)
     server.handle(DISPATCH, *parts)
     assert server.context.redis.llen(REGISTRATION.name) == 1
     server.handle(REGISTRATION, parts[-1])
@@ -73,8 +73,8 @@ def test_two_workers_complete_a_message_once(server):
     clients = [PrivateKey.generate() for _ in range(10)]
     halves = ([], [])
     for client in clients:
-        sent = messages.register(client, server.key, messages.registration(client, server.key))
-        for position, part in enumerate(in_segments(sent, server, 100, client)):
+        message = messages.register(client, server.key, messages.registration(client, server.key))
+        for position, part in enumerate(in_segments(message, server, 100, client)):
             halves[position % 2].append(part)
     futures = [server.threads.submit(server.handle, REGISTRATION, *half) for half in halves]
     for future in futures:
@@ -86,20 +86,20 @@ def test_two_workers_complete_a_message_once(server):
 @pytest.mark.parametrize("signed", [True, False])
 def test_parts_wait_for_the_same_message_only(server, client, dsn, signed):
     """A stranger who holds one message of a signer, and everybody may be the unsigned one, holds up no other."""
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    parts = in_segments(sent, server, 100, client if signed else None)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(message, server, 100, client if signed else None)
     signer = client.public_key.compressed if signed else b""
     with psycopg.connect(dsn) as stranger:
         assert message_segments.lock(stranger, {(signer, bytes(32))}, waits=True)
         server.handle(REGISTRATION, parts[0])
-    assert [index for _, index in kept(server)] == [0]
+    assert [index for _, index in waiting_segments(server)] == [0]
 
 
 @pytest.fixture
 def busy_part(server, client):
     """The part of a message that another task is joining, and the name of this message."""
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    first, second, *_ = in_segments(sent, server, 100, None)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second, *_ = in_segments(message, server, 100, None)
     server.handle(REGISTRATION, first)
     [name] = server.rows("SELECT signer, entire_message_hash FROM message_segments")
     return second, name
@@ -135,13 +135,13 @@ def test_who_holds_up_nobody_waits_for_parts(server, busy_part, dsn, how):
 
 def test_message_that_loses_a_part_waits_for_it(server, client, dsn, monkeypatch):
     """Another signature of the same signer may push a part out after a worker has counted the parts."""
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    parts = in_segments(sent, server, 100, client)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    parts = in_segments(message, server, 100, client)
     server.handle(REGISTRATION, *parts[:-1])
-    stored = message_segments.stored
+    original = message_segments.stored
 
     def then_one_goes(*args):
-        result = stored(*args)
+        result = original(*args)
         with psycopg.connect(dsn) as other:
             other.execute("DELETE FROM message_segments WHERE index = 1")
         return result
@@ -149,14 +149,14 @@ def test_message_that_loses_a_part_waits_for_it(server, client, dsn, monkeypatch
     monkeypatch.setattr(message_segments, "stored", then_one_goes)
     server.handle(REGISTRATION, parts[-1])
     assert server.outcomes(client) == []
-    assert {index for _, index in kept(server)} == set(range(len(parts))) - {1}
-    monkeypatch.setattr(message_segments, "stored", stored)
+    assert {index for _, index in waiting_segments(server)} == set(range(len(parts))) - {1}
+    monkeypatch.setattr(message_segments, "stored", original)
     server.rows("DELETE FROM ledger RETURNING 1")
     server.handle(REGISTRATION, parts[1])
     assert server.outcomes(client) == ["success"]
 
 
-def kept(server) -> list[tuple[bytes, int]]:
+def waiting_segments(server) -> list[tuple[bytes, int]]:
     """Return signer and index of the segments that wait, the oldest first."""
     return server.rows("SELECT signer, index FROM message_segments ORDER BY received_at, signer, index DESC")
 
@@ -168,16 +168,16 @@ def test_segments_are_limited(open_server, client, monkeypatch):
     monkeypatch.setattr("wakupush.server.beat.retention.SEGMENTS", 5)
     server = open_server()
     other, third = PrivateKey.generate(), PrivateKey.generate()
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
+    message = messages.register(client, server.key, messages.registration(client, server.key))
     for signer in (client, other, third):
-        for part in in_segments(sent, server, 100, signer)[4:0:-1]:
+        for part in in_segments(message, server, 100, signer)[4:0:-1]:
             server.handle(REGISTRATION, part)
         expire_segments(server.context)
         # Two messages of three parts are one part too many for everybody: one of them goes as a whole.
-        [(owner, _), *_] = stored = kept(server)
-        assert stored == [(owner, index) for index in (3, 2, 1)]
+        [(owner, _), *_] = rows = waiting_segments(server)
+        assert rows == [(owner, index) for index in (3, 2, 1)]
     assert server.events("refused") == []
-    server.handle(REGISTRATION, *in_segments(sent, server, 10, client)[:1])
+    server.handle(REGISTRATION, *in_segments(message, server, 10, client)[:1])
     assert server.events("refused") == [("segment_limit", None)]
     server.rows("UPDATE message_segments SET received_at = now() - interval '1 day' RETURNING 1")
     assert expire_segments(server.context) == 3
@@ -197,10 +197,10 @@ def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeyp
     server = open_server()
     registrations = [messages.registration(client, server.key, apn_topic="x" * 500) for _ in range(3)]
     for signer, parts in zip((client, PrivateKey.generate()), count, strict=True):
-        sent = [messages.register(client, server.key, each) for each in registrations]
-        server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in sent))
+        registering = [messages.register(client, server.key, each) for each in registrations]
+        server.handle(REGISTRATION, *(in_segments(each, server, 500, signer)[0] for each in registering))
         expire_segments(server.context)
-        assert len(kept(server)) == parts
+        assert len(waiting_segments(server)) == parts
     assert server.events("refused") == []
     large = messages.register(client, server.key, messages.registration(client, server.key, **contacts(200)))
     server.handle(REGISTRATION, in_segments(large, server, 500, client)[0])
@@ -208,8 +208,8 @@ def test_bytes_of_segments_are_limited(most, count, open_server, client, monkeyp
 
 
 def test_a_segment_waits_for_reconciliation(server, client):
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    first, second = in_segments(sent, server, 300, client)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    first, second = in_segments(message, server, 300, client)
     server.handle(REGISTRATION, first)
     server.rows("UPDATE message_segments SET received_at = now() - interval '23 hours' RETURNING 1")
     assert expire_segments(server.context) == 0
@@ -221,8 +221,10 @@ def test_segments_beyond_the_bytes_of_a_task_wait(open_server, monkeypatch):
     monkeypatch.setattr("wakupush.server.engine.run.TASK_BYTES", 600)
     server = open_server()
     clients = [PrivateKey.generate() for _ in range(2)]
-    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
-    halves = zip(*(in_segments(each, server, 300, one) for each, one in zip(sent, clients, strict=True)), strict=True)
+    registrations = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    halves = zip(
+        *(in_segments(each, server, 300, one) for each, one in zip(registrations, clients, strict=True)), strict=True
+    )
     for half in halves:
         server.handle(REGISTRATION, *half)
     assert server.outcomes(*clients) == ["success"]

@@ -70,7 +70,7 @@ def to_own_disabled_device(server):
     return of_items(server, messages.notification(STRANGER.public_key.key_hash, disabled_device(server)))
 
 
-def stored(server):
+def relation_sizes(server):
     return dict(server.rows(RELATIONS))
 
 
@@ -85,22 +85,24 @@ def test_a_stranger_stores_less_than_four_bytes_a_byte(server, make, queue):
     """Each comes alone, which costs most. 200 short items left 40 bytes a byte."""
     for _ in range(10):
         server.handle(queue, make(server))
-    before, sent = stored(server), 0
+    before, sent_bytes = relation_sizes(server), 0
     for _ in range(MESSAGES):
         message = make(server)
-        sent += len(message.payload) + len(message.content_topic)
+        sent_bytes += len(message.payload) + len(message.content_topic)
         server.handle(queue, message)
-    grown = {name: size - before.get(name, 0) for name, size in stored(server).items() if size != before.get(name)}
+    grown = {
+        name: size - before.get(name, 0) for name, size in relation_sizes(server).items() if size != before.get(name)
+    }
     rounded = 2 * PAGE_BYTES * len(grown)  # an index and the table
-    assert sum(grown.values()) - rounded < MOST_STORED_BYTES * sent
+    assert sum(grown.values()) - rounded < MOST_STORED_BYTES * sent_bytes
 
 
 def test_messages_that_are_not_for_us_are_counted_by_the_task(server, client):
     content = server.register(client)
     server.handle(DISPATCH, *[junk(server) for _ in range(20)], request(client, server, content))
-    found = server.rows(
+    history = server.rows(
         "SELECT kind, count, trace_id IS NULL FROM delivery_history WHERE queue = 'dispatch'"
         " AND kind IN ('received', 'foreign') ORDER BY kind, count"
     )
-    assert found == [("foreign", 20, True), ("received", 1, False), ("received", 20, True)]
+    assert history == [("foreign", 20, True), ("received", 1, False), ("received", 20, True)]
     assert server.rows("SELECT count(*) FROM ledger") == [(22,)]

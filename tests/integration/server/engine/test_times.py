@@ -67,8 +67,8 @@ def test_a_dropped_answer_counts_as_late(server):
 
 def test_an_expired_request_counts_as_a_late_answer(server, client):
     requests, deliveries = Watched(ANSWERS, queue="dispatch"), Watched(DELIVERIES, app="", platform="android")
-    sent = request(client, server, server.register(client))
-    server.handle(DISPATCH, sent, seen=time.time() - 3600)
+    message = request(client, server, server.register(client))
+    server.handle(DISPATCH, message, seen=time.time() - 3600)
     assert server.events("expired") == [("request_expired", None)]
     assert requests.new() == (1, pytest.approx(3615, abs=15))
     assert deliveries.new() == (0, 0)
@@ -76,8 +76,8 @@ def test_an_expired_request_counts_as_a_late_answer(server, client):
 
 def test_pushes_count_from_when_ingest_saw_the_request(server, client):
     deliveries = {platform: Watched(DELIVERIES, app="", platform=platform) for platform in ("ios", "android")}
-    sent = request(client, server, server.register(client))
-    server.handle(DISPATCH, sent, seen=time.time() - 100)
+    message = request(client, server, server.register(client))
+    server.handle(DISPATCH, message, seen=time.time() - 100)
     assert len(server.pushes()) == 1
     counts = {platform: watched.new() for platform, watched in deliveries.items()}
     [(count, seconds)] = [new for new in counts.values() if new[0]]

@@ -69,7 +69,7 @@ def two_platforms(server, client):
 
 
 def test_a_platform_that_is_not_put_back_hides_no_failure(server, client):
-    sent = two_platforms(server, client)
+    message = two_platforms(server, client)
     trip(server.context.posts.breaker, ANDROID)
     spoil = "CREATE FUNCTION spoil() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE query_canceled; END $$"
     with server.context.pool.connection() as connection:
@@ -78,7 +78,7 @@ def test_a_platform_that_is_not_put_back_hides_no_failure(server, client):
             "CREATE TRIGGER spoil BEFORE UPDATE ON deliveries FOR EACH ROW WHEN (NEW.state = 'pending')"
             " EXECUTE FUNCTION spoil()"
         )
-    server.handle(DISPATCH, sent)
+    server.handle(DISPATCH, message)
     assert server.outcomes(client) == [["NOT_REGISTERED", "success"]]
 
 
@@ -94,7 +94,7 @@ def test_an_error_of_one_post_hides_no_failure_of_others():
 
 def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
     """The schedule publishes from its memory, while the row is still there."""
-    sent, client, other = dead_and_well
+    push_requests, client, other = dead_and_well
     correct, claimed = follow_up.correct, []
 
     def late(connection, *args):
@@ -105,7 +105,7 @@ def test_a_claimed_answer_is_not_corrected(server, dead_and_well, monkeypatch):
         return correct(connection, *args)
 
     monkeypatch.setattr(follow_up, "correct", late)
-    server.handle(DISPATCH, *sent)
+    server.handle(DISPATCH, *push_requests)
     assert len(claimed) == 1
     server.context.outbox.publish([(answer_id, answer) for answer_id, answer, _ in claimed])
     assert server.outcomes(client, other) == [["success"]] * 2, "one answer to each envelope"
@@ -120,15 +120,15 @@ def in_two_workers(server, client, monkeypatch, request):
     The second worker looks before the first one committed, or after.
     """
     device = server.register(client)
-    sent = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, device)])
+    message = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, device)])
     with monkeypatch.context() as patch:
         patch.setattr(follow_up, "_follow_up", lambda *_: None)
         patch.setattr(server.context.answers, "do", lambda *_: None)
-        server.handle(DISPATCH, sent)
+        server.handle(DISPATCH, message)
     assert server.rows("SELECT state FROM deliveries") == [("posting",)]
     if request.param == "before":
         monkeypatch.setattr(requests, "admitted", lambda *_: ({}, set()))
-    return rewrapped(sent, server)
+    return rewrapped(message, server)
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,19 @@ def test_what_another_worker_learned_is_answered(server, client, in_two_workers,
 
 def test_own_delivery_that_failed_elsewhere_is_answered(server, client, monkeypatch):
     """Another process posts what found no slot here, or what failed for the time being."""
-    sent = request(client, server, server.register(client))
+    message = request(client, server, server.register(client))
     fail_elsewhere(server, monkeypatch, Failure.TOKEN_UNREGISTERED)
-    server.handle(DISPATCH, sent)
+    server.handle(DISPATCH, message)
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
 
 
 @pytest.fixture
 def without_node(server, client, node):
     """A request whose delivery failed after no node took its answer; the node is well again."""
-    sent = request(client, server, server.register(client))
+    message = request(client, server, server.register(client))
     fault = {"kind": "status", "status": 503, "method": "POST"}
     httpx2.post(f"{node}/dev/faults", json=fault).raise_for_status()
-    server.handle(DISPATCH, sent)
+    server.handle(DISPATCH, message)
     httpx2.delete(f"{node}/dev/faults").raise_for_status()
     set_failed(server, Failure.TOKEN_UNREGISTERED)
     assert server.outcomes(client) == []
@@ -170,8 +170,8 @@ def without_node(server, client, node):
 
 @pytest.mark.usefixtures("without_node")
 def test_an_answer_that_no_node_took_is_looked_at_again(server, client):
-    [due] = server.context.answers.end()
-    assert due == pytest.approx(0.5, abs=0.5)
+    [wait] = server.context.answers.end()
+    assert wait == pytest.approx(0.5, abs=0.5)
     assert server.outcomes(client) == [["NOT_REGISTERED"]]
     assert server.rows("SELECT FROM answers") == []
 
@@ -217,10 +217,10 @@ def dead_and_well(server, client):
 
 
 def test_an_answer_that_leaves_is_what_was_committed(server, dead_and_well, monkeypatch):
-    sent, client, other = dead_and_well
+    push_requests, client, other = dead_and_well
     monkeypatch.setattr(follow_up._correct.retry, "stop", stop_after_attempt(2))
     spoil_corrections(server, "> 0")
-    server.handle(DISPATCH, *sent)
+    server.handle(DISPATCH, *push_requests)
     assert server.outcomes(client, other) == [["success"]], "of the device that is well; nothing of the other one"
     assert server.rows("SELECT succeeded FROM admitted_requests") == [("1",)] * 2
     assert overdue(server) == 1
@@ -232,16 +232,16 @@ def test_an_answer_that_leaves_is_what_was_committed(server, dead_and_well, monk
 
 
 def test_a_correction_is_committed_when_postgres_is_well_again(server, dead_and_well):
-    sent, client, other = dead_and_well
+    push_requests, client, other = dead_and_well
     spoil_corrections(server, "= 1")
-    server.handle(DISPATCH, *sent)
+    server.handle(DISPATCH, *push_requests)
     assert sorted(server.outcomes(client, other)) == [["NOT_REGISTERED"], ["success"]]
     assert sorted(server.rows("SELECT succeeded FROM admitted_requests")) == [("0",), ("1",)]
     assert overdue(server) == 0
 
 
 def test_a_correction_whose_commit_was_not_heard_of_leaves_once(server, dead_and_well, monkeypatch):
-    sent, client, other = dead_and_well
+    push_requests, client, other = dead_and_well
     correct = follow_up.correct
 
     def lost(connection, *args):
@@ -252,7 +252,7 @@ def test_a_correction_whose_commit_was_not_heard_of_leaves_once(server, dead_and
         return answers, events
 
     monkeypatch.setattr(follow_up, "correct", lost)
-    server.handle(DISPATCH, *sent)
+    server.handle(DISPATCH, *push_requests)
     assert server.outcomes(client, other) == [["success"]]
     assert overdue(server) == 1
     assert server.outcomes(client, other) == [["NOT_REGISTERED"]]

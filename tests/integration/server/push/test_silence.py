@@ -35,9 +35,9 @@ class WatchedOutbox(Outbox):
     times: dict[str, float] = field(default_factory=dict)
 
     def hand_over(self, sealed_answers):
-        begun = time.time()
+        start_time = time.time()
         for position, answer in enumerate(sealed_answers):
-            self.times[answer.trace_id] = begun + position // PUBLISH_CONNECTIONS * self.seconds
+            self.times[answer.trace_id] = start_time + position // PUBLISH_CONNECTIONS * self.seconds
         time.sleep(self.seconds)
         return [None] * len(sealed_answers)
 
@@ -55,16 +55,16 @@ class Observer:
         """Return the seconds from request to answer, of the muted and of the others."""
         classes = [True, False] * self.probes
         random.shuffle(classes)
-        sent = {}
+        sent_probes = {}
         for is_muted in classes:
             message = request(self.client, self.server, self.device, chat_id=b"muted" if is_muted else b"chat")
             time.sleep(random.uniform(0, 0.005))
             entry = handle(self.server, message)
-            sent[entry.trace_id] = is_muted, entry.seen
+            sent_probes[entry.trace_id] = is_muted, entry.seen
         times = self.server.context.outbox.times
-        wait_until(lambda: sent.keys() <= times.keys(), timeout=60, what="all answers")
+        wait_until(lambda: sent_probes.keys() <= times.keys(), timeout=60, what="all answers")
         return [
-            [times[name] - seen for name, (is_muted, seen) in sent.items() if is_muted is which]
+            [times[name] - arrival_time for name, (is_muted, arrival_time) in sent_probes.items() if is_muted is which]
             for which in (True, False)
         ]
 
@@ -193,8 +193,8 @@ def test_answers_wait_in_the_outbox(server, client, monkeypatch):
     """Filtered or not: beat publishes them if their worker dies before their time."""
     device = server.register(client, muted_chat_list=[b"muted"])
     monkeypatch.setattr(server.context.answers, "end", list)
-    sent = [request(client, server, device, chat_id=chat) for chat in (b"muted", b"chat")]
-    server.handle(DISPATCH, *sent, request(client, server, device, access_token="wrong"))
+    requests = [request(client, server, device, chat_id=chat) for chat in (b"muted", b"chat")]
+    server.handle(DISPATCH, *requests, request(client, server, device, access_token="wrong"))
     assert server.outcomes(client) == []
     assert server.rows("SELECT count(*) FROM answers") == [(3,)]
     server.rows("UPDATE answers SET publish_at = now() RETURNING 1")

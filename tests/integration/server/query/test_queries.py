@@ -24,8 +24,8 @@ def test_users_whose_topics_collide_are_told_apart(server, client):
         server.register(user)
     server.rows("UPDATE query_topics SET topic = '\\x11223344' RETURNING 1")
     for user in users:
-        sent = replace(messages.query(client, user.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
-        server.handle(QUERY, sent)
+        query = replace(messages.query(client, user.public_key.key_hash), content_topic="/waku/1/0x11223344/rfc26")
+        server.handle(QUERY, query)
         [reply] = server.answers(client)
         [info] = PushNotificationQueryResponse.FromString(reply.inner).info
         assert info.public_key == user.public_key.key_hash
@@ -112,15 +112,15 @@ def test_queries_beyond_the_answers_of_a_task_wait(open_server, client, monkeypa
     server = open_server()
     user = PrivateKey.generate()
     server.register(user, **contacts(200))
-    sent = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
-    server.handle(QUERY, sent[0])
+    query_messages = [messages.query(client, user.public_key.key_hash) for _ in range(3)]
+    server.handle(QUERY, query_messages[0])
     assert len(server.answers(client)) == 1
     count_before = server.counted("answers")
     with capture_logs() as logs:
-        server.handle(QUERY, *sent[1:])
+        server.handle(QUERY, *query_messages[1:])
     assert server.counted("answers") == count_before + 1, "what waits is counted when it is answered"
     assert [(log["messages"], log["later"]) for log in logs if log["event"] == "task_cut"] == [(2, 1)]
     assert len(server.answers(client)) == 1
-    assert waiting(server, QUERY) == [([sent[2].payload], {})]  # not alone: it is not to blame
-    server.handle(QUERY, sent[2])
+    assert waiting(server, QUERY) == [([query_messages[2].payload], {})]  # not alone: it is not to blame
+    server.handle(QUERY, query_messages[2])
     assert len(server.answers(client)) == 1

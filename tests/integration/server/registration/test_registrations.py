@@ -24,11 +24,11 @@ def test_the_topics_are_watched_before_the_answer_leaves(server, client, monkeyp
 
 
 def test_a_repeat_is_answered_and_heals_the_watched_topics(server, client):
-    sent = messages.register(client, server.key, messages.registration(client, server.key))
-    server.handle(REGISTRATION, sent)
+    message = messages.register(client, server.key, messages.registration(client, server.key))
+    server.handle(REGISTRATION, message)
     server.context.redis.delete(watched.KEY)
     for _ in range(5):
-        server.handle(REGISTRATION, rewrapped(sent, server))
+        server.handle(REGISTRATION, rewrapped(message, server))
     assert server.outcomes(client) == ["success"] * 4
     assert count_watched(server.context.redis) == 2
     assert ("repeated_too_often", None) in server.events("refused")
@@ -48,9 +48,9 @@ def test_a_transaction_that_is_repeated_counts_for_limits_once(open_server, clie
     monkeypatch.setattr(engine_run, "store", collide)
     registering = messages.register(client, server.key, content := messages.registration(client, server.key))
     asking = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content)] * 2)
-    for queue, sent in ((REGISTRATION, registering), (DISPATCH, asking)):
+    for queue, message in ((REGISTRATION, registering), (DISPATCH, asking)):
         for _ in range(2):
-            server.handle(queue, rewrapped(sent, server))
+            server.handle(queue, rewrapped(message, server))
     server.derive()
     for _ in range(2):
         server.handle(QUERY, messages.query(client, client.public_key.key_hash))
@@ -66,17 +66,19 @@ def test_installations_per_key_are_limited(open_server, client):
     contents = [messages.registration(client, server.key) for _ in range(3)]
     server.handle(REGISTRATION, *(messages.register(client, server.key, content) for content in contents))
     assert sorted(server.outcomes(client)) == ["INTERNAL_ERROR", "success", "success"]
-    gone = PushNotificationRegistration(unregister=True, version=2, installation_id=contents[0].installation_id)
-    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    unregistration = PushNotificationRegistration(
+        unregister=True, version=2, installation_id=contents[0].installation_id
+    )
+    server.handle(REGISTRATION, messages.register(client, server.key, unregistration))
     server.handle(REGISTRATION, messages.register(client, server.key, contents[2]))
     assert server.outcomes(client) == ["success", "success"]
 
 
 def test_two_workers_with_one_batch_answer_once(server):
     clients = [PrivateKey.generate() for _ in range(20)]
-    sent = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
+    registrations = [messages.register(one, server.key, messages.registration(one, server.key)) for one in clients]
     submit = server.threads.submit
-    with_two = [submit(server.handle, REGISTRATION, *part) for part in (sent, sent[::-1])]
+    with_two = [submit(server.handle, REGISTRATION, *part) for part in (registrations, registrations[::-1])]
     for future in with_two:
         future.result()
     assert server.outcomes(*clients) == ["success"] * 20
