@@ -39,17 +39,17 @@ def test_sizes_include_indexes_toast_and_partitions(connection, grown):
     indexed = grown().bytes["things"]
     fill(connection, "parts", ((number % 2, token_bytes(20_000)) for number in range(100)))
     fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
-    found = grown()
-    assert found.rows == {"things": ROWS, "parts": 100}
-    assert 100 * 20_000 < found.bytes["parts"] < 100 * 20_000 * 1.2
-    assert found.bytes["things"] - indexed > 2 * ROWS * BYTES
+    growth = grown()
+    assert growth.rows == {"things": ROWS, "parts": 100}
+    assert 100 * 20_000 < growth.bytes["parts"] < 100 * 20_000 * 1.2
+    assert growth.bytes["things"] - indexed > 2 * ROWS * BYTES
 
 
 def test_what_is_deleted_is_not_stored(connection, grown):
     fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
     connection.execute("DELETE FROM things")
-    found = grown()
-    assert (found.rows, found.bytes) == ({}, {})
+    growth = grown()
+    assert (growth.rows, growth.bytes) == ({}, {})
 
 
 def test_what_redis_keeps_counts(redis, grown):
@@ -91,8 +91,8 @@ time.sleep(600)
 def test_what_we_started_is_not_the_work_of_others(tmp_path):
     with Process("burns", [sys.executable, "-c", BURNS], log=tmp_path / "log") as process:
         burns = psutil.Process(process.pid)
-        begun, before = time.monotonic(), cpu_of(burns)
+        start_time, before = time.monotonic(), cpu_of(burns)
         busy, others = Share(used_by_all), Share(used_by_others)
         wait_until(lambda: cpu_of(burns) >= 0.9, timeout=60, what="a second was burnt")
         burnt, ours = cpu_of(burns) - before, busy.share() - others.share()
-    assert ours * (time.monotonic() - begun) * psutil.cpu_count() >= burnt - 0.2  # their clocks tick every 10 ms
+    assert ours * (time.monotonic() - start_time) * psutil.cpu_count() >= burnt - 0.2  # their clocks tick every 10 ms

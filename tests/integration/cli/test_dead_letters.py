@@ -87,9 +87,9 @@ def several(connection):
     ],
 )
 def test_filters(listed, options, count):
-    found = listed(*options)
-    assert len(found) == count
-    assert found == sorted(found, key=lambda letter: letter["finished_at"], reverse=True)
+    letters = listed(*options)
+    assert len(letters) == count
+    assert letters == sorted(letters, key=lambda letter: letter["finished_at"], reverse=True)
 
 
 @pytest.mark.usefixtures("several")
@@ -171,19 +171,19 @@ def test_show_tells_all_that_is_no_secret(open_server, client, run, monkeypatch)
     assert "set WAKUPUSH_IDENTITY_KEY_FILE" in run("show", key.hex()).stderr
     identity = server.context.identity
     monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", identity.private_key.secret.hex())
-    shown = json.loads(run("show", key.hex()[:9].upper(), "--json").stdout)
-    assert shown["delivery_key"] == key.hex()
-    assert (shown["reason"], shown["attempts"], shown["platform"]) == ("platform_unavailable", 1, "ios")
-    assert (shown["device"], shown["suspicions"], shown["registered_anew_since"]) == ("registered", 0, False)
-    assert [event["kind"] for event in shown["events"]] == [
+    output = json.loads(run("show", key.hex()[:9].upper(), "--json").stdout)
+    assert output["delivery_key"] == key.hex()
+    assert (output["reason"], output["attempts"], output["platform"]) == ("platform_unavailable", 1, "ios")
+    assert (output["device"], output["suspicions"], output["registered_anew_since"]) == ("registered", 0, False)
+    assert [event["kind"] for event in output["events"]] == [
         *("received", "opened", "answered", "admitted", "attempt", "failed", "dead_letter", "answered"),
     ]
     installation = identity.installation(client.public_key.key_hash, server.devices()[0].installation_id)
     period = period_of(time.time(), server.context.settings.pipeline.pseudonym_days)
     pseudonym = identity.pseudonyms(installation, period)[1].hex()
-    assert {event["installation_pseudonym"] for event in shown["events"][3:7]} == {pseudonym}
+    assert {event["installation_pseudonym"] for event in output["events"][3:7]} == {pseudonym}
     table = run("show", key.hex()).stdout
-    for text in (key.hex(), "platform_unavailable", shown["trace_id"], pseudonym):
+    for text in (key.hex(), "platform_unavailable", output["trace_id"], pseudonym):
         assert text in table
 
 
@@ -194,8 +194,8 @@ def test_retried_dead_letter_starts_over(open_server, client, run):
     server.reroute("good")
     assert "1 dead letters will be sent again" in run("retry", key.hex()[:12]).stdout
     assert server.rows("SELECT state, attempt, failure FROM deliveries") == [("pending", 0, None)]
-    [(left,)] = server.rows("SELECT expires_at - now() FROM deliveries")
-    assert left > timedelta(hours=23)
+    [(remainder,)] = server.rows("SELECT expires_at - now() FROM deliveries")
+    assert remainder > timedelta(hours=23)
     run("list", expect=NOTHING)
     run("retry", key.hex(), expect=NOTHING)
     assert claim_due(as_beat(server.context)) == 1
@@ -253,8 +253,8 @@ def test_listing_reads_in_chunks_and_misses_none(connection, rows, listed):
     make(connection, 2 * CHUNK_ROWS + 1)
     # Many that ended at the same time are told apart by their keys.
     rows("UPDATE deliveries SET finished_at = now() RETURNING 1")
-    found = listed("--limit", "100000")
-    assert len({letter["delivery_key"] for letter in found}) == 2 * CHUNK_ROWS + 1
+    letters = listed("--limit", "100000")
+    assert len({letter["delivery_key"] for letter in letters}) == 2 * CHUNK_ROWS + 1
     assert len(listed("--limit", str(CHUNK_ROWS + 1))) == CHUNK_ROWS + 1
 
 

@@ -96,9 +96,9 @@ def test_filters(server, listed, options, count):
     put(server, 3)
     put(server, 2, queue="query", reason="QueryCanceled", age=7200)
     put(server, 1, queue="registration")
-    found = listed(*options)
-    assert len(found) == count
-    assert found == sorted(found, key=lambda message: message["quarantined_at"], reverse=True)
+    rows = listed(*options)
+    assert len(rows) == count
+    assert rows == sorted(rows, key=lambda message: message["quarantined_at"], reverse=True)
 
 
 def test_a_queue_that_does_not_exist_is_refused(run):
@@ -110,11 +110,11 @@ def test_show_tells_all_that_is_no_secret(server, client, quarantined, run, monk
     monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", server.context.identity.private_key.secret.hex())
     hash_ = message_hash(SHARD, message)
     result = run("show", hash_.hex()[:9].upper(), "--json")
-    shown = json.loads(result.stdout)
-    assert shown["message_hash"] == hash_.hex()
-    assert (shown["queue"], shown["reason"], shown["attempts"]) == ("registration", "RuntimeError", 3)
-    assert (shown["bytes"], shown["owner"], shown["retried_at"]) == (len(message.payload), "known", None)
-    assert [(event["kind"], event["failure"]) for event in shown["events"]] == [("refused", "quarantined")]
+    output = json.loads(result.stdout)
+    assert output["message_hash"] == hash_.hex()
+    assert (output["queue"], output["reason"], output["attempts"]) == ("registration", "RuntimeError", 3)
+    assert (output["bytes"], output["owner"], output["retried_at"]) == (len(message.payload), "known", None)
+    assert [(event["kind"], event["failure"]) for event in output["events"]] == [("refused", "quarantined")]
     outputs = result.output + run("show", hash_.hex()).output + run("list").output + run("list", "--json").output
     key_hash = client.public_key.key_hash.hex()
     for secret in ("secret-token", message.payload.hex()[:40], key_hash, message.content_topic):
@@ -199,9 +199,9 @@ def test_all_asks_first_and_works_in_chunks(server, run):
 
 def test_old_push_request_is_recorded_as_expired(server, client, run):
     content = server.register(client)
-    sent = request(PrivateKey.generate(), server, content)
+    message = request(PrivateKey.generate(), server, content)
     with server.context.pool.connection() as connection:
-        entry = Entry(SHARD, message_hash(SHARD, sent), time.time() - 3600, sent)
+        entry = Entry(SHARD, message_hash(SHARD, message), time.time() - 3600, message)
         ledger.quarantine(connection, DISPATCH, entry, reason="KeyError", attempts=3, owner=None)
     run("retry", "--all", "--yes")
     work_off(server, DISPATCH)

@@ -50,9 +50,9 @@ def test_list_shows_deaths_and_the_brake(run, connection, died):
     died(2, ago=7200)
     died(4, ago=200_000)
     token_trials.count(connection, [(IOS, True, True)] * 30 + [(IOS, True, False)] * 30 + [(ANDROID, True, False)])
-    found = rows(run, expect=1)
-    assert (found["ios"]["died_hour"], found["ios"]["died_day"], found["ios"]["bad_20m"]) == (3, 5, 30)
-    assert (found["ios"]["brake"], found["android"]["brake"]) == (True, False)
+    platforms = rows(run, expect=1)
+    assert (platforms["ios"]["died_hour"], platforms["ios"]["died_day"], platforms["ios"]["bad_20m"]) == (3, 5, 30)
+    assert (platforms["ios"]["brake"], platforms["android"]["brake"]) == (True, False)
     assert "holds" in run("list", expect=1)
 
 

@@ -30,14 +30,14 @@ def bench(node_url, dsn, redis_server, redis, connection):
 
 @pytest.fixture
 def opened(bench):
-    found, queries, registrations, requests = bench.walkers()
+    reconciliation, queries, registrations, requests = bench.walkers()
     yield queries, registrations, requests
-    found.close()
+    reconciliation.close()
 
 
 @pytest.fixture
 def whole(bench):
     """What walks the whole window for registrations, and what looks for recent ones."""
-    found, _, registrations, _ = bench.walkers(window=WINDOW)
-    yield found.thorough[0], registrations
-    found.close()
+    reconciliation, _, registrations, _ = bench.walkers(window=WINDOW)
+    yield reconciliation.thorough[0], registrations
+    reconciliation.close()

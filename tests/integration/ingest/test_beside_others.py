@@ -43,13 +43,13 @@ def test_queries_are_found_in_the_whole_shard(bench, opened):
 @pytest.mark.parametrize("overlap", [120.0, 20.0])
 def test_lost_query_is_healed(bench, overlap):
     """Redis was killed after the claim, and lost the rest: nobody looks for it anew until the claim is over."""
-    found, queries, *_ = bench.walkers(overlap=overlap)
+    reconciliation, queries, *_ = bench.walkers(overlap=overlap)
     topic = os.urandom(4)
     watched.add(bench.redis, [topic])
     [query] = bench.send(f"/waku/1/0x{topic.hex()}/rfc26", ago=bench.settings().ingest.claim_ttl + 30)
     queries.walker.settle(SHARD, ago(100), query.message.timestamp)
     looked_back(queries)
-    found.close()
+    reconciliation.close()
     assert bench.claimed_hashes() == {query.hash}
     assert bench.queued_hashes() == {"query": 1}
 
@@ -111,8 +111,8 @@ def test_dead_holders_claim_keeps_the_watermark(bench, opened):
     own.walker.settle(SHARD, ago(1), None)
     [entry] = bench.send(ago=0)
     bench.redis.set(b"wakupush:claim:" + entry.hash, b"", ex=120)
-    held = looked_back(own)
-    assert (held.missing, held.enqueued) == (1, 0)
+    tally = looked_back(own)
+    assert (tally.missing, tally.enqueued) == (1, 0)
     assert bench.watermark(own) < entry.message.timestamp
     bench.redis.delete(b"wakupush:claim:" + entry.hash)  # its time is over
     healed = looked_back(own)
@@ -120,7 +120,7 @@ def test_dead_holders_claim_keeps_the_watermark(bench, opened):
 
 
 def test_full_queue_ends_the_walk(bench):
-    found, _, own, _ = bench.walkers()
+    reconciliation, _, own, _ = bench.walkers()
     settings = own.walker.enqueuer.settings.model_copy(update={"queue_bytes": 2000})
     own.walker.enqueuer = replace(own.walker.enqueuer, settings=settings)
     own.walker.settle(SHARD, ago(2), None)
@@ -131,12 +131,12 @@ def test_full_queue_ends_the_walk(bench):
     assert looked_back(own) is None
     assert bench.queued_hashes() == {"registration": 1}
     assert bench.watermark(own) == before
-    found.close()
+    reconciliation.close()
 
 
 def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
     """A backlog of push requests holds up no registration."""
-    found, queries, registrations, requests = bench.walkers(pause=0.1, backlog_age=60)
+    reconciliation, queries, registrations, requests = bench.walkers(pause=0.1, backlog_age=60)
     [old] = bench.send(bench.partitioned, ago=100)
     send_entries(requests.walker.enqueuer.app, DISPATCH, [replace(old, live=True)])
     lost, waiting = bench.send(ago=0), bench.send(bench.partitioned, ago=0)
@@ -144,8 +144,8 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
     with capture_logs() as logs:
         for thread in threads:
             thread.start()
-        told = [("resting", "dispatch")]
-        wait_until(lambda: events(logs) == told, timeout=60, what="it rests")
+        expected_events = [("resting", "dispatch")]
+        wait_until(lambda: events(logs) == expected_events, timeout=60, what="it rests")
         turned = requests.walker.turned_at
         wait_until(lambda: requests.walker.turned_at > turned, timeout=60, what="its loop turns all the same")
         wait_until(lambda: hashes(lost) <= bench.claimed_hashes(), timeout=60, what="the registration is healed")
@@ -156,8 +156,8 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
         for thread in threads:
             thread.join()
     assert events(logs) == [("resting", "dispatch"), ("rested", "dispatch")]
-    assert all(found.healthy().values())
-    found.close()
+    assert all(reconciliation.healthy().values())
+    reconciliation.close()
     assert queries.finished_at < 0
 
 
@@ -170,23 +170,23 @@ def test_walks_behind_a_hanging_redis_are_independent():
         settings = RedisSettings(url=f"redis://127.0.0.1:{hanging.getsockname()[1]}/0", timeout=1.5)
         with open_redis(settings) as redis, ThreadPoolExecutor(6) as threads:
             rest = Rest(redis, 60.0)
-            begun = time.monotonic()
-            asked = [threads.submit(rest.is_due, DISPATCH) for _ in range(6)]
-            for each in asked:
+            start_time = time.monotonic()
+            futures = [threads.submit(rest.is_due, DISPATCH) for _ in range(6)]
+            for each in futures:
                 assert isinstance(each.exception(), TimedOut | None)
-            assert time.monotonic() - begun < 5 * settings.timeout  # one after the other they would take six
+            assert time.monotonic() - start_time < 5 * settings.timeout  # one after the other they would take six
 
 
 def test_two_at_once_do_no_harm(bench):
     one, _, own, _ = bench.walkers()
     two, _, other, _ = bench.walkers()
-    sent = bench.send(count=130, ago=0)
+    entries = bench.send(count=130, ago=0)
     threads = [Thread(target=walk_from, args=(each, 60)) for each in (own, other)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)
     messages = [len(task) for task in _batches(bench.redis, "registration")]
     assert sum(messages) == 130
     one.close()
@@ -209,28 +209,30 @@ def _batches(redis, queue):
 def test_what_is_down_is_named_and_nothing_moves(bench, broken, error):
     bench.send()
     bench.send(bench.partitioned)
-    found, *walkers = bench.walkers(**broken)
+    reconciliation, *walkers = bench.walkers(**broken)
     with capture_logs() as logs:
         assert [looked_back(each) for each in walkers] == [None, None, None]
     failed = [log for log in logs if log["event"] == "walk_failed"]
     assert {log["error"] for log in failed} - {"NotEnqueued"} == {error}
     assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (0,)
-    found.close()
+    reconciliation.close()
 
 
 def test_down_store_does_not_delay_the_other(bench):
-    found, *walkers = bench.walkers(stores=(NOWHERE, bench.node_url), pause=0.1)
-    sent = bench.send(ago=0)
+    reconciliation, *walkers = bench.walkers(stores=(NOWHERE, bench.node_url), pause=0.1)
+    entries = bench.send(ago=0)
     threads = [Thread(target=walker.run) for walker in walkers]
     for thread in threads:
         thread.start()
-    wait_until(lambda: bench.claimed_hashes() == hashes(sent), timeout=60, what="the other is walked")
+    wait_until(lambda: bench.claimed_hashes() == hashes(entries), timeout=60, what="the other is walked")
     name = bench.node_url.removeprefix("http://")
-    wait_until(lambda: found.ready() == {"127.0.0.1:1": False, name: True}, timeout=60, what="readiness says it")
+    wait_until(
+        lambda: reconciliation.ready() == {"127.0.0.1:1": False, name: True}, timeout=60, what="readiness says it"
+    )
     bench.stop.set()
     for thread in threads:
         thread.join()
-    found.close()
+    reconciliation.close()
 
 
 def test_pauses_grow_beside_a_shard_that_works(opened, monkeypatch):

@@ -69,7 +69,7 @@ def test_flood_of_future_stamps_hides_nothing(node_url, dsn, redis_server):
         assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"]
         assert metrics.CACHE_FULL.labels("node")._value.get() == full + 1
         assert claimed() < flood  # live is blind
-        found = registrations.turn(SHARD)
-        assert found.since > time.time() - 60  # no look back, which is rarer
+        turn = registrations.turn(SHARD)
+        assert turn.since > time.time() - 60  # no look back, which is rarer
         assert honest <= claimed()
         reconciliation.close()

@@ -67,11 +67,11 @@ def enqueuer(redis_server, redis):
 
 def queued(redis) -> dict[str, list[list[Entry]]]:
     """Return the batches in each queue, the oldest first."""
-    found = {}
+    batches = {}
     for name in QUEUES:
         bodies = [json.loads(raw) for raw in reversed(redis.lrange(name, 0, -1))]
-        found[name] = [[decode_entry(each) for each in _arguments(body)[0]] for body in bodies]
-    return found
+        batches[name] = [[decode_entry(each) for each in _arguments(body)[0]] for body in bodies]
+    return batches
 
 
 def oldest(redis):
@@ -111,9 +111,11 @@ def test_too_short_messages_are_dropped(enqueuer, redis, topic, least):
     assert len(sealed[least]) == least
     count = metrics.MESSAGES_SHORT._value.get
     before = count()
-    taken = entry(topic, size=least)
-    assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), taken]) == EnqueueResult(sent=1)
-    assert [one for tasks in queued(redis).values() for task in tasks for one in task] == [taken]
+    shortest_entry = entry(topic, size=least)
+    assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), shortest_entry]) == EnqueueResult(
+        sent=1
+    )
+    assert [one for tasks in queued(redis).values() for task in tasks for one in task] == [shortest_entry]
     assert count() == before + 2
 
 
@@ -270,10 +272,10 @@ def test_a_redis_that_hangs_holds_up_one_poll(monkeypatch):
         chosen = settings(f"redis://127.0.0.1:{hanging.getsockname()[1]}/0")
         with celery_app(chosen) as app, open_redis(chosen.redis) as redis:
             enqueuer = Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest)
-            begun = time.monotonic()
+            start_time = time.monotonic()
             for _ in range(100):
                 assert enqueuer.enqueue([entry()]) == EnqueueResult(dropped=1)
-            assert time.monotonic() - begun >= chosen.redis.timeout
+            assert time.monotonic() - start_time >= chosen.redis.timeout
             assert enqueuer._failures == 1
             monkeypatch.setattr(enqueue, "LEFT_ALONE_SECONDS", 0.0)
             wait_until(lambda: enqueuer.enqueue([entry()]) and enqueuer._failures == 2, timeout=120, what="it is asked")
@@ -385,20 +387,20 @@ def test_full_cache_is_read_again_at_once(enqueuer):
 
 def test_own_beacons_do_not_end_a_silence(enqueuer, redis):
     """They arrive from the server's other nodes, and prove no way to anybody else."""
-    shown = metrics.LAST_MESSAGE.labels("quiet", SHARD)
+    gauge = metrics.LAST_MESSAGE.labels("quiet", SHARD)
     beacons = Beacons({}, (SHARD,), Hearing(("quiet",), (SHARD,)), redis, None)
-    read = [[entry(beacons.topic)], [entry(beacons.topic), entry()]]
+    polls = [[entry(beacons.topic)], [entry(beacons.topic), entry()]]
 
     class Node:
         def read(self, _):
-            return RelayRead(tuple(each.message for each in read.pop(0)), 0)
+            return RelayRead(tuple(each.message for each in polls.pop(0)), 0)
 
     poller = Poller("quiet", Node(), enqueuer, SHARD, 0.05, None, Cache(1000), beacons)
-    shown.set(1)
+    gauge.set(1)
     poller._turn()
-    assert shown._value.get() == 1
+    assert gauge._value.get() == 1
     poller._turn()
-    assert shown._value.get() > time.time() - 60
+    assert gauge._value.get() > time.time() - 60
 
 
 def test_enqueueing_recovers_after_a_redis_restart(enqueuer, redis_server):

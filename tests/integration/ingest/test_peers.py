@@ -22,9 +22,9 @@ def look(redis, peers, health):
     with serving() as server:
         server.answers = [lambda handler: health if handler.path == "/health" else peers]
         looking = RelayPeers("node", WakuNode(server.url, timeout=2), (SHARD, OTHER), redis, Event())
-        found = looking.look()
+        is_lonely = looking.look()
     lonely = {shard for _, shard in left_out.read_without_peers(redis, ["node"])}
-    assert found == bool(lonely)
+    assert is_lonely == bool(lonely)
     return lonely, [metrics.RELAY_PEERS.labels("node", shard)._value.get() for shard in (SHARD, OTHER)]
 
 

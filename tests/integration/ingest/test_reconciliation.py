@@ -24,18 +24,18 @@ def test_what_is_missing(connection):
     entries = [
         Entry(SHARD, os.urandom(32), 0.0, WakuMessage(payload=b"x", content_topic="", timestamp=at)) for at in range(6)
     ]
-    new, done, quarantined, in_work, lost, absurd = entries
+    new, handled_entry, quarantined, in_work, lost, absurd = entries
     absurd = replace(absurd, message=replace(absurd.message, timestamp=-(2**63)))
     with connection.transaction():
-        ledger.add(connection, [done, absurd])
+        ledger.add(connection, [handled_entry, absurd])
         ledger.quarantine(connection, DISPATCH, quarantined, reason="X", attempts=3, owner=None)
         ledger.count_attempt(connection, in_work)
         ledger.count_attempt(connection, lost)
         connection.execute(
             "UPDATE message_attempts SET updated_at = now() - interval '1 hour' WHERE message_hash = %s", [lost.hash]
         )
-    found = reconciliation.find_missing(connection, [entry.hash for entry in [*entries, new]])
-    assert found == {new.hash: False, in_work.hash: True, lost.hash: False}
+    missing_messages = reconciliation.find_missing(connection, [entry.hash for entry in [*entries, new]])
+    assert missing_messages == {new.hash: False, in_work.hash: True, lost.hash: False}
     assert reconciliation.find_missing(connection, []) == {}
 
 
@@ -63,9 +63,9 @@ def test_watermark_only_moves_forward(connection):
 
 def test_what_is_missing_is_enqueued_and_claimed(bench, opened):
     _, registrations, requests = opened
-    done, lost, push = bench.send(ago=2)[0], bench.send(ago=5)[0], bench.send(bench.partitioned)[0]
+    handled_entry, lost, push = bench.send(ago=2)[0], bench.send(ago=5)[0], bench.send(bench.partitioned)[0]
     bench.send(FOREIGN)
-    bench.handle([done])
+    bench.handle([handled_entry])
     tally = walk_from(registrations, 60)
     assert (tally.examined, tally.missing, tally.enqueued, tally.malformed) == (2, 1, 1, 0)
     assert (walk_from(requests, 60).examined, bench.queued_hashes()) == (1, {"registration": 1, "dispatch": 1})
@@ -130,7 +130,7 @@ def test_interrupted_walk_resumes_at_the_watermark(bench, opened, node_url, monk
     _, own, _ = opened
     own.walker.settle(SHARD, ago(1), None)
     before = bench.watermark(own)
-    sent = bench.send(count=250, ago=0)
+    entries = bench.send(count=250, ago=0)
 
     def fault(number):
         if number == 1:
@@ -148,7 +148,7 @@ def test_interrupted_walk_resumes_at_the_watermark(bench, opened, node_url, monk
     httpx2.delete(f"{node_url}/dev/faults")
     tally = looked_back(own)
     assert (tally.examined, tally.enqueued) == (250, 250 - first_page)
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)
 
 
 def test_a_wiped_store_holds_up_nothing(bench, opened, node_url, monkeypatch):

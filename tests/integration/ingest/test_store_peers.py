@@ -51,29 +51,31 @@ def elsewhere(bench, peer_url):
 @pytest.fixture
 def of_peer(bench, peer_url):
     """The walk for registrations at the peer."""
-    found, *_ = bench.walkers(store_peers=(address(peer_url),), store_peer_pause=0.01)
-    yield next(walk for walk in found.thorough if walk.is_store_peer and walk.walker.kind.name == "registration")
-    found.close()
+    reconciliation, *_ = bench.walkers(store_peers=(address(peer_url),), store_peer_pause=0.01)
+    yield next(
+        walk for walk in reconciliation.thorough if walk.is_store_peer and walk.walker.kind.name == "registration"
+    )
+    reconciliation.close()
 
 
 def test_messages_of_an_outage_come_from_a_peer(bench, elsewhere, of_peer):
     """After five minutes without our node the watermark is where it was before."""
     of_peer.walker.settle(SHARD, ago(OUTAGE), None)
     of_peer._progress[SHARD].whole_due = math.inf
-    sent = elsewhere(ago=200) + elsewhere(ago=1)
+    entries = elsewhere(ago=200) + elsewhere(ago=1)
     assert turn(of_peer)
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)
     assert bench.queued_hashes() == {"registration": 1}
-    assert bench.watermark(of_peer) == sent[0].message.timestamp - 1
-    bench.handle(sent)
+    assert bench.watermark(of_peer) == entries[0].message.timestamp - 1
+    bench.handle(entries)
 
 
 def test_a_whole_window_of_a_peer_is_walked(bench, elsewhere, of_peer):
-    sent = elsewhere(ago=80_000) + elsewhere(ago=5000, count=130, apart=0.5)
+    entries = elsewhere(ago=80_000) + elsewhere(ago=5000, count=130, apart=0.5)
     slices = 0
     while turn(of_peer):
         slices += 1
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)
     assert slices <= 25  # of an hour each
 
 
@@ -81,37 +83,39 @@ def test_a_peer_is_asked_through_another_node_after_a_failure(bench, elsewhere, 
     settings = bench.settings(store_peers=(address(peer_url),), store_peer_pause=0.01)
     several = settings.model_copy(update={"waku": settings.waku.model_copy(update={"url": (NOWHERE, bench.node_url)})})
     bench.settings = lambda **_: several
-    found, *_ = bench.walkers()
-    of_peer = next(walk for walk in found.thorough if walk.is_store_peer and walk.walker.kind.name == "registration")
+    reconciliation, *_ = bench.walkers()
+    of_peer = next(
+        walk for walk in reconciliation.thorough if walk.is_store_peer and walk.walker.kind.name == "registration"
+    )
     of_peer.walker.settle(SHARD, ago(OUTAGE), None)
-    [sent] = elsewhere(ago=200)
+    [entry] = elsewhere(ago=200)
     assert turn(of_peer) is None
     assert turn(of_peer)
-    assert bench.claimed_hashes() == {sent.hash}
-    found.close()
+    assert bench.claimed_hashes() == {entry.hash}
+    reconciliation.close()
 
 
 def test_peer_is_asked_by_another_node_after_a_failed_fetch(bench, elsewhere, peer_url):
     ways = [Store(url, peer=address(peer_url)) for url in (NOWHERE, bench.node_url)]
-    [sent] = elsewhere(ago=200)
+    [entry] = elsewhere(ago=200)
     question = Query(pubsub_topic=SHARD, content_topics=(bench.personal,), start=1, end=time.time_ns())
     peer = PeerStore(ways)
     with pytest.raises(NodeUnreachable):
-        list(peer.fetch(question, [sent.hash]))
-    [page] = peer.fetch(question, [sent.hash])
-    assert [stored.hash for stored in page.messages] == [sent.hash]
+        list(peer.fetch(question, [entry.hash]))
+    [page] = peer.fetch(question, [entry.hash])
+    assert [store_message.hash for store_message in page.messages] == [entry.hash]
     peer.close()
 
 
 def test_a_dead_peer_fails_its_own_walks_alone(bench):
-    found, _, recent, _ = bench.walkers(store_peers=(address(f"http://127.0.0.1:{free_port()}"),))
-    [sent] = bench.send()
-    of_peer = next(walk for walk in found.thorough if walk.is_store_peer)
+    reconciliation, _, recent, _ = bench.walkers(store_peers=(address(f"http://127.0.0.1:{free_port()}"),))
+    [entry] = bench.send()
+    of_peer = next(walk for walk in reconciliation.thorough if walk.is_store_peer)
     assert turn(of_peer) is None
     assert turn(recent).missing == 1
-    assert bench.claimed_hashes() == {sent.hash}
-    assert set(found.ready()) == set(found.audit.stores)
-    found.close()
+    assert bench.claimed_hashes() == {entry.hash}
+    assert set(reconciliation.ready()) == set(reconciliation.audit.stores)
+    reconciliation.close()
 
 
 def test_once_asks_peers_too(bench, elsewhere, peer_url):
@@ -126,12 +130,12 @@ def test_once_asks_peers_too(bench, elsewhere, peer_url):
 
 def test_requests_to_a_peer_keep_their_distance():
     pace = Pace(0.05, Event())
-    begun, times = time.monotonic(), []
+    start_time, times = time.monotonic(), []
 
     def ask():
         for _ in range(3):
             pace.wait()
-            times.append(time.monotonic() - begun)
+            times.append(time.monotonic() - start_time)
 
     threads = [Thread(target=ask) for _ in range(2)]
     for thread in threads:

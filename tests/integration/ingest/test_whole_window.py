@@ -40,8 +40,8 @@ def test_late_messages_are_retried_until_handled(bench, whole):
 
 def test_watermark_follows_the_slices_of_a_window(bench, whole):
     thorough_, own = whole
-    sent = bench.send(ago=5500, count=2) + bench.send(ago=3000) + bench.send(ago=1)
-    bench.handle(sent[:2])
+    entries = bench.send(ago=5500, count=2) + bench.send(ago=3000) + bench.send(ago=1)
+    bench.handle(entries[:2])
     assert looked_back(own).examined == 1
     assert bench.watermark(own) is None  # there is all that lies before
     at = []
@@ -49,14 +49,14 @@ def test_watermark_follows_the_slices_of_a_window(bench, whole):
         at.append(bench.watermark(own))
     assert at == sorted(at)
     assert len(set(at)) > 5
-    assert at[-1] == sent[2].message.timestamp - 1
-    assert bench.claimed_hashes() == hashes(sent[2:])
-    bench.handle(sent)
+    assert at[-1] == entries[2].message.timestamp - 1
+    assert bench.claimed_hashes() == hashes(entries[2:])
+    bench.handle(entries)
     thorough_._progress[SHARD].catch_up_due = -math.inf
     while turn(thorough_):
         pass
     looked_back(own)
-    assert bench.watermark(own) > sent[3].message.timestamp
+    assert bench.watermark(own) > entries[3].message.timestamp
 
 
 def test_thorough_walk_survives_restarts(whole):
@@ -99,13 +99,13 @@ def test_long_stretches_are_split(bench, whole, monkeypatch):
     thorough_, own = whole
     monkeypatch.setattr(thorough, "SLICE_PAGES", 2)
     own.walker.settle(SHARD, ago(1), None)
-    sent = [each for second in range(10) for each in bench.send(ago=1000 + 10 * second, count=90)]
-    sent += bench.send(ago=900)
+    entries = [each for second in range(10) for each in bench.send(ago=1000 + 10 * second, count=90)]
+    entries += bench.send(ago=900)
     failed = []
     monkeypatch.setattr(walk.log, "warning", lambda *_, **facts: failed.append(facts), raising=False)
     while turn(thorough_):
         pass
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)
     assert not failed
 
 
@@ -139,9 +139,9 @@ def test_recent_messages_are_found_beside_a_whole_walk(bench, whole):
     thread = Thread(target=turn, args=[thorough_])
     thread.start()
     wait_until(lambda: pages, timeout=60, what="the walk over the window is in the middle of a page")
-    sent = bench.send(ago=0, count=3)
+    entries = bench.send(ago=0, count=3)
     assert turn(own).enqueued == 3
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)
     pausing.set()
     thread.join()
 
@@ -181,9 +181,9 @@ def test_clock_set_back_delays_no_walk(bench, whole, monkeypatch):
         own.turn(SHARD)
         while turn(thorough_):
             pass
-    sent = bench.send(ago=20) + bench.send(ago=4000)
+    entries = bench.send(ago=20) + bench.send(ago=4000)
     own.turn(SHARD)
-    assert bench.claimed_hashes() == hashes(sent[:1])
+    assert bench.claimed_hashes() == hashes(entries[:1])
     while turn(thorough_):
         pass
-    assert bench.claimed_hashes() == hashes(sent)
+    assert bench.claimed_hashes() == hashes(entries)

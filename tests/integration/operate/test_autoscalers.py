@@ -9,9 +9,9 @@ from wakupush.operate.finding import Level
 
 
 def look(*names):
-    found = list(autoscalers.examine(names))
-    assert TOKEN not in str(found)
-    return [(each.level, each.part, each.text) for each in found]
+    findings = list(autoscalers.examine(names))
+    assert TOKEN not in str(findings)
+    return [(each.level, each.part, each.text) for each in findings]
 
 
 def test_nobody_is_asked_for_none(cluster):
@@ -70,9 +70,9 @@ def test_missing_autoscaler_names_its_scaled_object():
 )
 def test_broken_autoscaler_is_a_fault(cluster, answer, text):
     cluster.answers = {"wakupush-query": [answer]}
-    [(level, part, told)] = look("wakupush-query")
+    [(level, part, message)] = look("wakupush-query")
     assert (level, part) == (Level.FAULT, "autoscaler wakupush-query")
-    assert text in told
+    assert text in message
 
 
 def test_one_that_was_just_installed_gets_time(cluster, monkeypatch):

@@ -37,12 +37,12 @@ def environment(dsn, redis_server, node, gorush):
 
 def examine(environment, *options, **changes):
     result = CliRunner().invoke(app, ["doctor", *options], env={**environment, **changes})
-    found = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
-    return result.exit_code, {(level, text.strip()) for level, text in found}
+    lines = [line.split(maxsplit=1) for line in result.stdout.splitlines()]
+    return result.exit_code, {(level, text.strip()) for level, text in lines}
 
 
 def texts(findings, level):
-    return " | ".join(text for found, text in findings if found == level)
+    return " | ".join(text for finding_level, text in findings if finding_level == level)
 
 
 def test_doctor_finds_only_limits_of_development_parts(environment):
@@ -163,14 +163,14 @@ def test_a_missing_migration(environment, empty_dsn):
 @pytest.fixture
 def members(connection):
     """Make a login for each of some roles; yield the connection of the owner."""
-    made = []
+    names = []
 
     def make(name, role, options=""):
         connection.execute(f"CREATE ROLE {name} LOGIN {options} IN ROLE {role}")
-        made.append(name)
+        names.append(name)
 
     yield make
-    for name in made:
+    for name in names:
         connection.execute(f"DROP OWNED BY {name}")
         connection.execute(f"DROP ROLE {name}")
 

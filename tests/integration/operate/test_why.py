@@ -104,9 +104,9 @@ def test_a_wrong_access_token_is_explained(server, client, conclusion):
 
 def test_a_device_that_is_gone_is_explained(server, client, conclusion):
     registered = server.register(client)
-    gone = messages.registration(client, server.key, installation_id=registered.installation_id, version=2)
-    gone.unregister = True
-    server.handle(REGISTRATION, messages.register(client, server.key, gone))
+    unregistration = messages.registration(client, server.key, installation_id=registered.installation_id, version=2)
+    unregistration.unregister = True
+    server.handle(REGISTRATION, messages.register(client, server.key, unregistration))
     message = request(client, server, registered)
     server.handle(DISPATCH, message)
     assert "refused: the device is not registered here" in conclusion(server, message)
@@ -127,9 +127,9 @@ def test_an_expired_push_says_what_held_it_up(server, client, conclusion, gorush
     message = request(client, server, server.register(client))
     fault(gorush, kind="status", status=503)
     server.handle(DISPATCH, message)
-    due = is_due(server)
+    attempts = is_due(server)
     server.rows("UPDATE deliveries SET expires_at = now() RETURNING 1")
-    attempt_due(server.context, due, "")
+    attempt_due(server.context, attempts, "")
     server.context.followers.wait()
     assert conclusion(server, message) == "it was too old to push: gorush fails: see its log"
 
@@ -143,10 +143,10 @@ def test_a_request_that_came_too_late_is_explained(server, client, conclusion):
 def test_a_push_beyond_the_budget_of_its_device_is_explained(open_server, client, conclusion):
     server = open_server(limits={"pushes_per_device_per_minute": 1})
     registered = server.register(client)
-    sent = [request(client, server, registered) for _ in range(3)]
-    for message in sent:
+    requests = [request(client, server, registered) for _ in range(3)]
+    for message in requests:
         server.handle(DISPATCH, message)
-    assert "WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE" in conclusion(server, sent[-1])
+    assert "WAKUPUSH_LIMITS__PUSHES_PER_DEVICE_PER_MINUTE" in conclusion(server, requests[-1])
 
 
 def test_who_filters_is_hidden_unless_asked_for(run, server, client):

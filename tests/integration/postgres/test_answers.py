@@ -52,8 +52,10 @@ def test_the_newest_of_each_shard_are_claimed_first(connection):
     assert sorted(claim(connection, {"shard1": 1}, 1)) == [3006, 3007]
     assert len(claim(connection, {}, 100, size=30)) == 30, "bytes are bounded, too"
     assert answers.expire(connection, 300, 10) == 20
-    left = connection.execute("SELECT count(*), min(content_topic::integer), max(content_topic::integer) FROM answers")
-    assert left.fetchone() == (59_980, 1, 59_980)
+    cursor = connection.execute(
+        "SELECT count(*), min(content_topic::integer), max(content_topic::integer) FROM answers"
+    )
+    assert cursor.fetchone() == (59_980, 1, 59_980)
 
 
 @pytest.fixture

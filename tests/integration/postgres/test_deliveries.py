@@ -41,12 +41,14 @@ def test_whose_lease_ended_settles_nothing(connection):
     assert (claimed.begun, claimed.failure) == (1, Failure.LEASE_LOST)
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
     assert take(connection, {claimed.delivery_key: 2}) == []
-    [(taken, _)] = take(connection, {claimed.delivery_key: 1})
-    expected = delivery(1, attempt=2, lease=taken.lease, failure=Failure.LEASE_LOST, expires_at=taken.expires_at)
-    assert taken == expected
+    [(attempt, _)] = take(connection, {claimed.delivery_key: 1})
+    expected = delivery(1, attempt=2, lease=attempt.lease, failure=Failure.LEASE_LOST, expires_at=attempt.expires_at)
+    assert attempt == expected
     assert take(connection, {claimed.delivery_key: 1}) == []
     assert deliveries.settle(connection, [Settlement(delivery=delivery(1), state=DeliveryState.DELIVERED)]) == []
-    assert deliveries.settle(connection, [Settlement(delivery=taken, state=DeliveryState.DELIVERED, version=2**64 - 1)])
+    assert deliveries.settle(
+        connection, [Settlement(delivery=attempt, state=DeliveryState.DELIVERED, version=2**64 - 1)]
+    )
     row = connection.execute("SELECT state, sealed_content, chat_digest FROM deliveries").fetchone()
     assert row == ("delivered", None, None)
 
@@ -141,8 +143,8 @@ def test_a_device_of_two_users_is_told_the_right_one(connection):
     of_another = replace(delivery(1), installation=BOB)
     assert take_on(connection, [of_another], {}, lease=0)
     [claimed] = due.claim(connection, IOS, limit=10, seconds=60)
-    [(taken, _)] = take(connection, {claimed.delivery_key: claimed.begun})
-    assert (taken.installation, taken.chat_id) == (BOB, b"chat")
+    [(attempt, _)] = take(connection, {claimed.delivery_key: claimed.begun})
+    assert (attempt.installation, attempt.chat_id) == (BOB, b"chat")
 
 
 def test_claims_take_the_newest_and_the_oldest(connection):
@@ -221,8 +223,8 @@ def test_admitted_requests(connection):
     ids = [os.urandom(32) for _ in range(3)]
     take_on(connection, [], {ids[0]: RememberedRequest([True, False]), ids[1]: RememberedRequest([])})
     requests.correct(connection, {ids[0]: RememberedRequest([False, False])})
-    known, over = requests.admitted(connection, ids)
-    assert ({id_: request.succeeded for id_, request in known.items()}, over) == (
+    remembered_requests, over = requests.admitted(connection, ids)
+    assert ({id_: request.succeeded for id_, request in remembered_requests.items()}, over) == (
         {ids[0]: [False, False], ids[1]: []},
         set(),
     )
@@ -254,11 +256,11 @@ def test_over_wins_in_whatever_week(connection, weeks):
 
 
 def test_a_correction_adds_no_row(connection):
-    known, gone = os.urandom(32), os.urandom(32)
-    in_week(connection, known, MONDAY - timedelta(days=7))
-    requests.correct(connection, {known: RememberedRequest([False]), gone: RememberedRequest([False])})
+    id_, missing_id = os.urandom(32), os.urandom(32)
+    in_week(connection, id_, MONDAY - timedelta(days=7))
+    requests.correct(connection, {id_: RememberedRequest([False]), missing_id: RememberedRequest([False])})
     rows = connection.execute("SELECT message_id, week, succeeded FROM admitted_requests").fetchall()
-    assert rows == [(known[:16], MONDAY - timedelta(days=7), "0")]
+    assert rows == [(id_[:16], MONDAY - timedelta(days=7), "0")]
 
 
 def blocked(dsn, lock, work, row):

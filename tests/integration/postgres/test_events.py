@@ -17,8 +17,8 @@ def test_events_come_back_as_they_were_written(connection):
         connection, [full, Event(kind=EventKind.RECEIVED, time=NOW.timestamp(), worker="w", trace_id="t")], IDENTITY
     )
     rows = connection.execute(f"SELECT {', '.join(FIELDS)} FROM delivery_events ORDER BY id").fetchall()
-    stored = {"time": NOW, "trace_id": IDENTITY.event_trace_id(full.trace_id)}
-    assert rows[0] == tuple(stored.get(name, getattr(full, name)) for name in FIELDS)
+    expected_values = {"time": NOW, "trace_id": IDENTITY.event_trace_id(full.trace_id)}
+    assert rows[0] == tuple(expected_values.get(name, getattr(full, name)) for name in FIELDS)
     assert rows[1][4:] == (1, *[None] * (len(FIELDS) - 5))
 
 
@@ -28,12 +28,12 @@ def test_history_has_a_row_for_each_event(connection):
     of_message |= {"shard": 32, "age": 0.5}
     whom = {"platform": "ios", "failure": "rate_limited", "reason": "disabled", "key_pseudonym": b"k" * 16}
     whom |= {"push_type": "mention"}
-    told = [
+    all_events = [
         Event(kind=kind, time=NOW.timestamp(), worker="w", trace_id="t", count=2, **whom, **each)
         for kind in set(EventKind) - {EventKind.OPENED}
         for each in ({}, of_attempt if kind in OUTCOMES else of_message)
     ]
-    events.add(connection, told, IDENTITY)
+    events.add(connection, all_events, IDENTITY)
     history_of = (
         "SELECT kind, queue_wait, shard, age, count, num_nonnulls({}) FROM delivery_history ORDER BY id, step".format(
             ", ".join(whom)
@@ -47,6 +47,6 @@ def test_history_has_a_row_for_each_event(connection):
             2,
             len(whom) if kind in {event.kind, EventKind.ATTEMPT} else 0,
         )
-        for event in told
+        for event in all_events
         for kind in history(event)
     ]

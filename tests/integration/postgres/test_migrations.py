@@ -60,8 +60,8 @@ def later(monkeypatch):
     """Let these be pending."""
 
     def let(*more):
-        known = [*migrations, *more]
-        monkeypatch.setattr(runner, "migrations", lambda: known)
+        all_migrations = [*migrations, *more]
+        monkeypatch.setattr(runner, "migrations", lambda: all_migrations)
 
     migrations = runner.migrations()
     monkeypatch.setattr(runner, "LOCK_SECONDS", 0.3)

@@ -26,8 +26,8 @@ def results(dsn, open_server, postgres):
 
 def test_no_statement_reads_more_than_it_wants(results):
     assert not [result.failure for result in results if result.failure]
-    read = [finding for result in results for finding in findings(result.statements, with_times=False)]
-    assert not read
+    large_reads = [finding for result in results for finding in findings(result.statements, with_times=False)]
+    assert not large_reads
     worked = {result.work.name for result in results if result.rows}
     assert {"first registrations", "queries", "push requests", "next attempts", "claim_due"} <= worked
     assert {"prune: deliveries", "prune: dead_letters", "prune: topics"} <= worked

@@ -42,8 +42,8 @@ class Watched:
     """A connection that has others write after each of its statements, and keeps what Postgres says beside it."""
 
     def __init__(self, connection, others):
-        self.connection, self.others, self.said, self.held, self.number = connection, others, [], [], 100
-        connection.add_notice_handler(lambda notice: self.said.append(notice.message_primary))
+        self.connection, self.others, self.notices, self.locks_held, self.number = connection, others, [], [], 100
+        connection.add_notice_handler(lambda notice: self.notices.append(notice.message_primary))
         connection.execute("SET client_min_messages = debug1")
 
     def transaction(self):
@@ -51,16 +51,16 @@ class Watched:
 
     def execute(self, statement, parameters=None):
         text = f"{statement} {parameters}"
-        done = self.connection.execute(statement, parameters)
+        cursor = self.connection.execute(statement, parameters)
         locks = self.others.execute(
             "SELECT relation::regclass::text FROM pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock'"
             " AND relation IS NOT NULL",
             [self.connection.info.backend_pid],
         ).fetchall()
-        self.held.append((text, {name for (name,) in locks}))
+        self.locks_held.append((text, {name for (name,) in locks}))
         if not locks:
             self.write()
-        return done
+        return cursor
 
     def write(self):
         """Enter messages that go to the default partition and to that of today, and look some up."""
@@ -86,13 +86,13 @@ def test_create_partition_does_not_block_writers(connection, others):
     maintenance.create_partitions(watched, NOW.date() + timedelta(days=2))
     assert {partition(5), *map(partition, range(-1, 4))} <= partitions(connection)
     assert partition(4) not in partitions(connection)  # its rows are in the default partition
-    implied = [said for said in watched.said if 'ledger_default" is implied by existing constraints' in said]
+    implied = [notice for notice in watched.notices if 'ledger_default" is implied by existing constraints' in notice]
     assert len(implied) == 1  # Postgres saw no row of it under the lock: only one partition was to be made
-    scans = [held for text, held in watched.held if "'check'" in text or "has rows" in text]
+    scans = [locked_tables for text, locked_tables in watched.locks_held if "'check'" in text or "has rows" in text]
     assert scans
     assert not set.union(*scans) & {"ledger", "ledger_default"}
-    assert not any("DELETE" in text or "INSERT" in text for text, _ in watched.held)
-    assert not any("ledger" in held for _, held in watched.held)
+    assert not any("DELETE" in text or "INSERT" in text for text, _ in watched.locks_held)
+    assert not any("ledger" in locked_tables for _, locked_tables in watched.locks_held)
     assert connection.execute(default).fetchone()[0] > len(WITHOUT_PARTITION)  # others wrote meanwhile
     assert promises(connection) == []
     [late] = [entry(50, 5 * DAY)]
@@ -121,12 +121,12 @@ def test_untimely_rows_stay_in_the_default_partition(connection, others):
 
     class Late(Watched):
         def execute(self, statement, parameters=None):
-            done = self.connection.execute(statement, parameters)
+            cursor = self.connection.execute(statement, parameters)
             text = f"{statement} {parameters}"
-            if "has rows" in text and not self.held:
-                self.held.append((text, set()))
+            if "has rows" in text and not self.locks_held:
+                self.locks_held.append((text, set()))
                 ledger.add(self.others, [late])
-            return done
+            return cursor
 
     maintenance.create_partitions(Late(connection, others), NOW.date() + timedelta(days=2))
     assert promises(connection) == []

@@ -25,11 +25,11 @@ def unregistration(version: int) -> Change:
 
 def reached(connection):
     """Return where the next attempt of a delivery to Alice goes."""
-    sent = delivery(99)
-    take_on(connection, [sent], {})
-    deliveries.put_back(connection, [sent])
-    [(_, device)] = take(connection, {sent.delivery_key: 0})
-    connection.execute("DELETE FROM deliveries WHERE delivery_key = %s", [sent.delivery_key])
+    probe = delivery(99)
+    take_on(connection, [probe], {})
+    deliveries.put_back(connection, [probe])
+    [(_, device)] = take(connection, {probe.delivery_key: 0})
+    connection.execute("DELETE FROM deliveries WHERE delivery_key = %s", [probe.delivery_key])
     return device and device.target
 
 
@@ -45,9 +45,9 @@ def receiver(connection, *, chat_id=b"", author=b""):
     """Return what is known of Alice's device for a notification that names these."""
     address = AT_REST.address(ALICE, access_token="access", chat_id=chat_id, author=author)
     other = replace(address, installation=Installation(b"b" * 64, b"1" * 16))
-    found = requests.receivers(connection, [other, address], AT_REST)
-    assert found.keys() <= {address}
-    return found.get(address)
+    receivers = requests.receivers(connection, [other, address], AT_REST)
+    assert receivers.keys() <= {address}
+    return receivers.get(address)
 
 
 def test_only_newer_versions_are_stored(connection):
@@ -71,10 +71,10 @@ def test_newest_of_concurrent_versions_stays(dsn):
         return version
 
     with ThreadPoolExecutor(16) as threads:
-        stored = [version for version in threads.map(try_to_store, [*range(1, 31), *range(30, 0, -1)]) if version]
-    assert len(stored) == len(set(stored))
+        versions = [version for version in threads.map(try_to_store, [*range(1, 31), *range(30, 0, -1)]) if version]
+    assert len(versions) == len(set(versions))
     with psycopg.connect(dsn) as connection:
-        assert registrations.stored(connection, [ALICE])[ALICE].version == 30 == max(stored)
+        assert registrations.stored(connection, [ALICE])[ALICE].version == 30 == max(versions)
 
 
 def test_unregistering_leaves_only_hash_and_version(connection):
@@ -107,15 +107,15 @@ def test_what_queries_requests_and_deliveries_read(connection):
     store(connection, [change(3, blocked_chat_list=(b"b", b"", b"c"), allow_from_contacts_only=True)])
     [device] = devices(connection, [ALICE.key_hash])[ALICE.key_hash]
     assert (device.version, device.access_token, device.allowed_key_list) == (3, "access", (b"key", b""))
-    known = receiver(connection, chat_id=b"m" * 64, author=b"b")
-    assert known.preferences == Preferences(
+    alice = receiver(connection, chat_id=b"m" * 64, author=b"b")
+    assert alice.preferences == Preferences(
         token_fits=True, token_died=False, enabled=True, author_blocked=True, chat_muted=True
     )
     assert receiver(connection, chat_id=b"", author=b"m" * 64).preferences.chat_blocked
-    assert known.contacts_only
-    assert known.target.platform is Platform.IOS
-    assert known.target.device_token == "token-3"
-    assert reached(connection) == known.target
+    assert alice.contacts_only
+    assert alice.target.platform is Platform.IOS
+    assert alice.target.device_token == "token-3"
+    assert reached(connection) == alice.target
 
 
 @pytest.mark.parametrize("contacts_only", [True, False])
@@ -165,8 +165,8 @@ def test_retention_of_the_dead_leaves_hash_and_version(connection, dsn):
     connection.execute("UPDATE registrations SET server_key = 'earlier'")
     take_on(connection, [delivery(1), delivery(2, installation=alive)], {})
     ledger.quarantine(connection, REGISTRATION, entry(1), reason="x", attempts=3, owner=ALICE)
-    taken = [registrations.unregister_dead(connection, seconds=90 * 86_400, most=3) for _ in range(3)]
-    assert taken == [3, 1, 0]
+    counts = [registrations.unregister_dead(connection, seconds=90 * 86_400, most=3) for _ in range(3)]
+    assert counts == [3, 1, 0]
     rows = connection.execute("SELECT * FROM registrations WHERE NOT registered").fetchall()
     assert sorted([value for value in row if value is not None] for row in rows) == sorted(
         [each.key_hash, each.installation_hash, 7, b"", False, False, "", datetime.now(UTC).date()]

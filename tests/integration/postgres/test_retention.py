@@ -138,11 +138,11 @@ def event_days(connection):
 
 def write_events(connection, days):
     """Write an event for each of these days ago in a transaction; return its number."""
-    happened = [
+    day_events = [
         Event(kind=EventKind.RECEIVED, time=(NOW - timedelta(days=ago)).timestamp(), worker="w", trace_id="t")
         for ago in days
     ]
-    events.add(connection, happened, IDENTITY)
+    events.add(connection, day_events, IDENTITY)
     return connection.execute("SELECT max(transaction_id::text::bigint) FROM delivery_events").fetchone()[0]
 
 
@@ -151,7 +151,7 @@ DAY = 86_400.0
 
 @pytest.mark.usefixtures("old_partitions")
 @pytest.mark.parametrize(
-    ("exported", "most_bytes", "left", "outcomes"),
+    ("exported", "most_bytes", "expected_days", "outcomes"),
     [
         # A day goes three days after the next one is over, the days without events as well.
         (None, 2**40, {0, 1, 4}, {"dropped": 7}),
@@ -162,24 +162,24 @@ DAY = 86_400.0
         ("none", 0, {0, 1, 4}, {"dropped": 3, "lost": 4}),
     ],
 )
-def test_events_stay_until_they_are_exported(connection, exported, most_bytes, left, outcomes):
+def test_events_stay_until_they_are_exported(connection, exported, most_bytes, expected_days, outcomes):
     write_events(connection, [10, 8, 6, 4])
     last = write_events(connection, [9, 1, 0])
     if exported:
         exporting.note_exported(connection, last if exported == "all" else 0)
     assert maintenance.drop_events(connection, 3 * DAY, 8 * DAY, most_bytes) == outcomes
-    assert event_days(connection) == left
+    assert event_days(connection) == expected_days
 
 
-@pytest.mark.parametrize(("exported", "left"), [(None, {1}), (1, {1, 5}), (2**40, {1})])
-def test_events_without_a_partition_likewise(connection, exported, left):
+@pytest.mark.parametrize(("exported", "expected_days"), [(None, {1}), (1, {1, 5}), (2**40, {1})])
+def test_events_without_a_partition_likewise(connection, exported, expected_days):
     write_events(connection, [20, 5, 1])
     assert connection.execute("SELECT count(*) FROM delivery_events_default").fetchone() == (2,)
     if exported:
         exporting.note_exported(connection, exported)
     keep_missing = 14 * DAY if exported else 3 * DAY
     maintenance.delete(connection, "delivery_events_default", 3 * DAY, keep_missing)
-    assert event_days(connection) == left
+    assert event_days(connection) == expected_days
 
 
 @pytest.mark.parametrize(
@@ -300,12 +300,12 @@ def test_a_step_reads_few_rows_however_many_were_written_today(connection, table
     # Postgres may choose such plans by itself; they have to be good.
     connection.execute("SET plan_cache_mode = force_generic_plan")
     start, steps = b"", 0
-    read = "SELECT pg_stat_get_xact_tuples_fetched(%s::regclass) + pg_stat_get_xact_tuples_returned(%s::regclass)"
+    query = "SELECT pg_stat_get_xact_tuples_fetched(%s::regclass) + pg_stat_get_xact_tuples_returned(%s::regclass)"
     while start is not None:
-        [before] = connection.execute(read, (table, table)).fetchone()
+        [before] = connection.execute(query, (table, table)).fetchone()
         start = maintenance.sort(connection, table, start)
-        [after] = connection.execute(read, (table, table)).fetchone()
+        [after] = connection.execute(query, (table, table)).fetchone()
         assert after - before < 5 * maintenance.SORTED_ROWS
         steps += 1
-    left = connection.execute(f"SELECT count(*) FILTER (WHERE {in_order}), count(*) FROM {table}").fetchone()
-    assert (left, steps) == ((changed, 20000), 20)
+    row_counts = connection.execute(f"SELECT count(*) FILTER (WHERE {in_order}), count(*) FROM {table}").fetchone()
+    assert (row_counts, steps) == ((changed, 20000), 20)

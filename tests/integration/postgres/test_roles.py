@@ -134,12 +134,12 @@ def differing(connection):
 
 def used(role):
     """The statements of a role by name."""
-    wanted = USES[role]
+    queries_by_file = USES[role]
     named = {
         name: sql
         for name, sql in statements(SQL)
         for file, _, query in [name.partition(".")]
-        if file in wanted and (wanted[file] == EVERY or query in wanted[file])
+        if file in queries_by_file and (queries_by_file[file] == EVERY or query in queries_by_file[file])
     }
     return named | OTHERS.get(role, {})
 
@@ -352,10 +352,10 @@ def test_caller_cannot_shadow_an_owners_table(connection):
         connection.execute("CREATE TEMPORARY TABLE ledger (a int, message_timestamp bigint)")
         connection.execute("CREATE TEMPORARY TABLE ledger_default (a int, message_timestamp bigint)")
         connection.execute("SELECT create_partition('ledger', '2020-01-01', 'attach if empty')")
-    found = connection.execute(
+    cursor = connection.execute(
         "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = 'ledger_20200101'::regclass"
     )
-    assert found.fetchone() == ("public.ledger",)
+    assert cursor.fetchone() == ("public.ledger",)
 
 
 def test_extra_grants_are_revoked_after_old_code_ends(connection):
@@ -409,10 +409,10 @@ def test_owner_without_create_role_lists_next_steps(managed, monkeypatch):
         assert result.returncode == 0, result.stderr
         return [line.strip() for line in result.stdout.splitlines()]
 
-    told = [line for line in migrate() if line.startswith("CREATE ROLE")]
-    assert told == [f"CREATE ROLE {role};" for role in Role]
+    create_lines = [line for line in migrate() if line.startswith("CREATE ROLE")]
+    assert create_lines == [f"CREATE ROLE {role};" for role in Role]
     with psycopg.connect(server.dsn, autocommit=True) as admin:
-        for line in told:
+        for line in create_lines:
             admin.execute(line)
     assert migrate() == ["nothing to do"]
     with psycopg.connect(server.dsn, autocommit=True) as admin:
@@ -444,11 +444,11 @@ def test_migration_lets_roles_log_in(creating):
         result = subprocess.run(command, env=environment | passwords, capture_output=True, text=True, check=False)
         assert (result.returncode, result.stderr) == (0, "")
     with psycopg.connect(creating.dsn, autocommit=True) as admin:
-        stored = admin.execute(
+        password_rows = admin.execute(
             "SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE 'wakupush%' AND rolcanlogin AND NOT rolsuper"
         ).fetchall()
-    assert {name for name, _ in stored} == set(Role)
-    assert all(digest.startswith("SCRAM-SHA-256$") for _, digest in stored)
+    assert {name for name, _ in password_rows} == set(Role)
+    assert all(digest.startswith("SCRAM-SHA-256$") for _, digest in password_rows)
     log = creating.log.read_text(errors="replace")
     assert "ALTER ROLE" in log
     assert not any(password in log for password in passwords.values())

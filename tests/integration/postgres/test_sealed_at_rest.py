@@ -22,11 +22,11 @@ TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
 
 def dump(connection):
     """Return everything that the tables hold, as bytes."""
-    found = b""
+    content = b""
     for (table,) in connection.execute(TABLES).fetchall():
         for row in connection.execute(f"SELECT * FROM {table}"):
-            found += b"\0".join(map(_bytes, row))
-    return found
+            content += b"\0".join(map(_bytes, row))
+    return content
 
 
 def _bytes(value):
@@ -37,8 +37,8 @@ def _bytes(value):
 
 def traces(connection, planted):
     """Return the planted values that a dump has, as they are, as hex or as text of a list."""
-    found = dump(connection)
-    return {name for name, value in planted.items() if value in found or value.hex().encode() in found}
+    content = dump(connection)
+    return {name for name, value in planted.items() if value in content or value.hex().encode() in content}
 
 
 def plant(server, client):
@@ -86,8 +86,8 @@ def retry(server):
     """Make the next attempt of all that is pending; return the states and failures."""
     server.rows("UPDATE deliveries SET next_attempt_at = now() WHERE state = 'pending' RETURNING 1")
     claim_due(as_beat(server.context))
-    due = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
-    next_attempts.attempt_due(server.context, due, "")
+    attempts = dict(server.rows("SELECT delivery_key, attempt FROM deliveries WHERE state = 'pending'"))
+    next_attempts.attempt_due(server.context, attempts, "")
     return server.rows("SELECT state, failure FROM deliveries")
 
 
@@ -118,16 +118,16 @@ def test_a_digest_is_found_exactly_where_it_is(connection, size):
     chance = random.Random(size)
     digests = sorted(chance.randbytes(16) for _ in range(size))
     edges = [digests[0], digests[-1]]
-    asked = edges + chance.sample(digests, min(size, 300)) + [chance.randbytes(16) for _ in range(300)]
-    asked += [bytes(16), b"\xff" * 16]
+    questions = edges + chance.sample(digests, min(size, 300)) + [chance.randbytes(16) for _ in range(300)]
+    questions += [bytes(16), b"\xff" * 16]
     connection.execute("CREATE TEMPORARY TABLE lists (digests bytea)")
     connection.execute("ALTER TABLE lists ALTER COLUMN digests SET STORAGE EXTERNAL")
     connection.execute("INSERT INTO lists VALUES (%s)", [b"".join(digests)])
-    found = connection.execute(
-        "SELECT digest, digests_have(digests, digest) FROM lists, unnest(%s::bytea[]) AS digest", [asked]
+    answers = connection.execute(
+        "SELECT digest, digests_have(digests, digest) FROM lists, unnest(%s::bytea[]) AS digest", [questions]
     ).fetchall()
-    known = set(digests)
-    assert dict(found) == {digest: digest in known for digest in asked}
+    digest_set = set(digests)
+    assert dict(answers) == {digest: digest in digest_set for digest in questions}
     assert connection.execute(
         "SELECT digests_have(NULL, digests), digests_have(digests, NULL) FROM lists"
     ).fetchall() == [(None, None)]

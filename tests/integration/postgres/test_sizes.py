@@ -59,8 +59,8 @@ def test_answer_size_is_read_without_loading(connection, users):
 
 def test_what_is_loaded_for_an_answer_is_seen(connection, server, users):
     at_rest = server.context.identity.at_rest
-    pages, found = out_of_line(connection, lambda: registrations.devices(connection, list(users), at_rest))
-    assert len(found) == len(users)
+    pages, devices = out_of_line(connection, lambda: registrations.devices(connection, list(users), at_rest))
+    assert len(devices) == len(users)
     assert pages > 0
 
 
@@ -68,9 +68,9 @@ def test_segment_sizes_are_read_without_loading(connection, server):
     name, at_rest = (b"\2" * 33, b"h" * 32), server.context.identity.at_rest
     parts = [(name[0], Segment(name[1], index, 6, os.urandom(50_000))) for index in range(5)]
     message_segments.keep(connection, parts, at_rest)
-    pages, found = out_of_line(connection, lambda: message_segments.stored(connection, [name]))
-    assert found[name][0] == frozenset(range(5))
-    assert 250_000 <= found[name][1] <= 251_000
+    pages, sizes = out_of_line(connection, lambda: message_segments.stored(connection, [name]))
+    assert sizes[name][0] == frozenset(range(5))
+    assert 250_000 <= sizes[name][1] <= 251_000
     assert pages == 0
     pages, loaded = out_of_line(connection, lambda: message_segments.parts(connection, [name], at_rest))
     assert pages > 0
@@ -124,9 +124,9 @@ def test_chance_decides_which_segments_stay(connection, server):
     flood = [(os.urandom(33), Segment(os.urandom(32), 0, 2, b"part")) for _ in range(40)]
     message_segments.keep(connection, flood, at_rest)
     message_segments.trim_all(connection, parts=40, bytes=1_000_000_000)
-    stored = message_segments.stored(connection, messages)
-    assert stored
-    assert {len(indexes) for indexes, _ in stored.values()} == {2}
+    segments = message_segments.stored(connection, messages)
+    assert segments
+    assert {len(indexes) for indexes, _ in segments.values()} == {2}
 
 
 def test_the_quarantine_keeps_so_many_bytes(connection):
@@ -136,8 +136,8 @@ def test_the_quarantine_keeps_so_many_bytes(connection):
         ledger.quarantine(connection, DISPATCH, entry, reason="KeyError", attempts=3, owner=None)
     assert quarantine.trim(connection, bytes=2_000_000) == 0
     assert quarantine.trim(connection, bytes=205_000) == 40
-    found = connection.execute("SELECT count(*), sum(octet_length(payload)) FROM quarantine").fetchall()
-    assert found == [(10, 200_000)]
+    rows = connection.execute("SELECT count(*), sum(octet_length(payload)) FROM quarantine").fetchall()
+    assert rows == [(10, 200_000)]
 
 
 def test_a_small_quarantine_is_not_read(connection):

@@ -80,7 +80,7 @@ def right(server, dump):
     }
     assert {event["key_pseudonym"] for event in dump.events} <= {pseudonym for _, pseudonym in truth}
     claims = {"value": thief.by_value(dump), "time": thief.by_time(dump), **thief.by_order(dump)}
-    return {way: len({user for user, _ in found & truth}) for way, found in claims.items()}
+    return {way: len({user for user, _ in claimed_pairs & truth}) for way, claimed_pairs in claims.items()}
 
 
 def test_a_dump_names_nobody_of_past_days(server, postgres, dsn, connection):
@@ -89,19 +89,19 @@ def test_a_dump_names_nobody_of_past_days(server, postgres, dsn, connection):
     prune(server.context)
     dump = stolen(postgres, dsn)
     assert {len(dump.tables[name]) for name in ("registrations", "deliveries")} == {len(USERS), 8}
-    found = right(server, dump)
-    assert (found.pop("value"), found.pop("time")) == (0, 0)
-    assert max(found.values()) < CHANCE
+    hits = right(server, dump)
+    assert (hits.pop("value"), hits.pop("time")) == (0, 0)
+    assert max(hits.values()) < CHANCE
 
 
 def test_the_thief_finds_users_of_today(server, postgres, dsn):
     """What he can do: the test above proves something only if this one passes."""
     live(server)
-    found = right(server, stolen(postgres, dsn))
-    assert found["value"] == 0
-    assert found["time"] == len(USERS)
-    assert found["query_topics and registered"] == len(USERS)
-    assert found["deliveries and admitted"] == len(USERS)
+    hits = right(server, stolen(postgres, dsn))
+    assert hits["value"] == 0
+    assert hits["time"] == len(USERS)
+    assert hits["query_topics and registered"] == len(USERS)
+    assert hits["deliveries and admitted"] == len(USERS)
 
 
 def test_the_thief_finds_plain_trace_ids(server, postgres, dsn, monkeypatch):

@@ -24,7 +24,7 @@ COLUMNS = """
 
 def refused(dsn, folder):
     """The queries of a folder that Postgres does not understand, and what it says."""
-    found = {}
+    errors = {}
     with psycopg.connect(dsn, autocommit=True) as connection:
         for name, sql in statements(folder):
             try:
@@ -37,8 +37,8 @@ def refused(dsn, folder):
                     connection.execute(f"PREPARE query AS {sql}")
                     connection.execute("DEALLOCATE query")
             except psycopg.Error as error:
-                found[name] = str(error)
-    return found
+                errors[name] = str(error)
+    return errors
 
 
 def execute(connection, migration):
@@ -110,8 +110,8 @@ NEXT = [
 @pytest.fixture
 def next_release(monkeypatch):
     """Turn this code into that of the release after it."""
-    known = [*runner.migrations(), *NEXT]
-    monkeypatch.setattr(runner, "migrations", lambda: known)
+    all_migrations = [*runner.migrations(), *NEXT]
+    monkeypatch.setattr(runner, "migrations", lambda: all_migrations)
     monkeypatch.setattr(runner, "RELEASE_BEGINS", NEXT[0].number)
     return NEXT
 

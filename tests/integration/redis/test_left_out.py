@@ -13,9 +13,9 @@ def test_a_node_is_left_out_on_single_shards_or_on_all(redis):
         ("b:1/path", OTHER): NodeFault.DEAF,
     }
     left_out.write(redis, faults, (SHARD, OTHER))
-    read = left_out.read(redis)
-    assert read.keys() == {("a:1", ALL_SHARDS), ("b:1/path", OTHER)}
-    assert read["b:1/path", OTHER] is NodeFault.DEAF
+    stored_faults = left_out.read(redis)
+    assert stored_faults.keys() == {("a:1", ALL_SHARDS), ("b:1/path", OTHER)}
+    assert stored_faults["b:1/path", OTHER] is NodeFault.DEAF
     excluded = ExcludedNodes(redis, ["a:1"])
     assert [excluded.names(shard) for shard in (SHARD, OTHER)] == [{"a:1"}, {"a:1", "b:1/path"}]
     left_out.write(redis, {}, (SHARD, OTHER))

@@ -130,13 +130,13 @@ def play(redis, arrivals, most, seed):
     for window, (honest, strange) in enumerate(arrivals, 10):
         senders = ["honest"] * honest + ["strange"] * strange
         chance.shuffle(senders)
-        passed = []
+        admitted_senders = []
         for batch in range(20):
             time[0] = MINUTE * (window + batch / 20)
             some = senders[batch::20]
             verdicts = limiter.ask([limit(key, most=most) for _ in some])
-            passed += [sender for sender, is_through in zip(some, verdicts, strict=True) if is_through]
-        results.append((passed.count("honest"), passed.count("strange")))
+            admitted_senders += [sender for sender, is_through in zip(some, verdicts, strict=True) if is_through]
+        results.append((admitted_senders.count("honest"), admitted_senders.count("strange")))
     return results
 
 
@@ -147,9 +147,9 @@ def test_a_flood_does_not_lock_others_out(redis, seed):
     first, *steady = play(redis, [(honest, strange)] * 6, most, seed)
     begin = most * (1 + math.log((honest + strange) / most))
     assert sum(first) < 1.5 * begin
-    assert all(0.5 * most < sum(passed) < 1.6 * most for passed in steady)
+    assert all(0.5 * most < sum(counts) < 1.6 * most for counts in steady)
     fair = honest / (honest + strange)
-    assert 0.4 * fair < sum(passed for passed, _ in steady) / sum(map(sum, steady)) < 1.8 * fair
+    assert 0.4 * fair < sum(count for count, _ in steady) / sum(map(sum, steady)) < 1.8 * fair
 
 
 # Counting.

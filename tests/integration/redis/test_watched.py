@@ -36,13 +36,13 @@ def register(server, *numbers):
 
 @given(st.lists(st.tuples(st.booleans(), TOPICS)), TOPICS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
-def test_packed_topics_match_additions_and_removals(redis, changes, asked):
+def test_packed_topics_match_additions_and_removals(redis, changes, polled_topics):
     redis.flushall()
     expected = set()
     for adds, topics in changes:
         (watched.add if adds else watched.remove)(redis, topics)
         expected = expected | set(topics) if adds else expected - set(topics)
-    assert watched.among(redis, asked) == expected & set(asked)
+    assert watched.among(redis, polled_topics) == expected & set(polled_topics)
     everything = [bytes((a, b, c, d)) for a in range(3) for b in range(3) for c in range(3) for d in range(3)]
     assert watched.among(redis, everything) == expected
     assert sum(map(len, redis.hvals(watched.KEY))) == 2 * len(expected)
@@ -64,26 +64,26 @@ def test_a_whole_poll_is_asked_for_with_one_round_trip(redis, monkeypatch):
     topics = [number.to_bytes(4, "big") for number in range(0, 2**32, 2**23)]
     watched.add(redis, topics[::2])
     watched.among(redis, topics)  # the script is there from now on
-    sent = []
+    commands = []
     execute = Redis.execute_command
     monkeypatch.setattr(
-        Redis, "execute_command", lambda *args, **named: sent.append(args[1]) or execute(*args, **named)
+        Redis, "execute_command", lambda *args, **named: commands.append(args[1]) or execute(*args, **named)
     )
     assert watched.among(redis, topics) == set(topics[::2])
-    assert sent == ["EVALSHA"]
+    assert commands == ["EVALSHA"]
 
 
 def test_topics_are_read_in_order_without_a_sort(open_server):
     server = open_server()
     register(server, *range(2000))
     with server.context.pool.connection() as connection:
-        read = [topic for topics in query_topics.every_topic(connection) for topic in topics]
+        all_topics = [topic for topics in query_topics.every_topic(connection) for topic in topics]
         connection.commit()
         connection.autocommit = True
         connection.execute("VACUUM ANALYZE query_topics")
         plan = connection.execute("EXPLAIN " + query_topics._SQL["all"]).fetchall()
-    assert read == sorted(read)
-    assert len(set(read)) == len(read) == 4000
+    assert all_topics == sorted(all_topics)
+    assert len(set(all_topics)) == len(all_topics) == 4000
     assert not any("Sort" in line or "Hash" in line for (line,) in plan), plan
 
 

@@ -72,10 +72,10 @@ def test_a_fault_of_the_app_is_answered_and_told(serve, capsys):
 
 
 def test_calls_under_way_end_before_it_stops(serve):
-    begun, go_on = threading.Event(), threading.Event()
+    call_start, go_on = threading.Event(), threading.Event()
 
     def app(_):
-        begun.set()
+        call_start.set()
         go_on.wait(60)
         return Answer(HTTPStatus.OK)
 
@@ -83,7 +83,7 @@ def test_calls_under_way_end_before_it_stops(serve):
     answers = []
     call = threading.Thread(target=lambda: answers.append(get(server).status_code))
     call.start()
-    begun.wait(60)
+    call_start.wait(60)
     stop = threading.Thread(target=server.stop)
     stop.start()
     wait_until(lambda: server.fileno() == -1, timeout=60, what="the listener is closed")

@@ -10,7 +10,7 @@ from wakupush.runtime.connections.sentinel import shut_connections
 
 def test_queries_at_the_old_primary_end_at_once():
     with socket.create_server(("127.0.0.1", 0)) as old, socket.create_server(("127.0.0.1", 0)) as other:
-        waiting, kept = (socket.create_connection(each.getsockname()) for each in (old, other))
+        waiting, other_connection = (socket.create_connection(each.getsockname()) for each in (old, other))
         got = []
         thread = threading.Thread(target=lambda: got.append(waiting.recv(1)))
         thread.start()
@@ -18,9 +18,9 @@ def test_queries_at_the_old_primary_end_at_once():
         thread.join(10)
         assert got == [b""]
         accepted, _ = other.accept()
-        kept.sendall(b"x")
+        other_connection.sendall(b"x")
         assert accepted.recv(1) == b"x"
-        for each in (waiting, kept, accepted):
+        for each in (waiting, other_connection, accepted):
             each.close()
 
 
@@ -30,10 +30,10 @@ def open_files():
 
 def test_no_file_stays_open_that_was_not():
     """Nor one that is no socket: a copy of each would double the open files with each failover."""
-    read, write = os.pipe()
+    read_end, write_end = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as old, socket.create_connection(old.getsockname()):
         before = open_files()
         assert shut_connections(old.getsockname()) == 1
         assert open_files() == before
-    os.close(read)
-    os.close(write)
+    os.close(read_end)
+    os.close(write_end)

@@ -5,8 +5,7 @@ import shutil
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from support import commands
-from support import reference_database as made
+from support import commands, reference_database
 from support.reference_database import KEY
 from wakupush.model.roles import Role
 from wakupush.runtime import keyfile
@@ -14,7 +13,7 @@ from wakupush.runtime import keyfile
 
 @pytest.fixture(scope="session")
 def originals(tmp_path_factory):
-    return made.unpack(tmp_path_factory.mktemp("reference"))
+    return reference_database.unpack(tmp_path_factory.mktemp("reference"))
 
 
 @pytest.fixture

@@ -89,8 +89,8 @@ class TestExport:
     def test_its_rows_are_brought_over_as_the_page_says(self, run, connection, tmp_path, folder):
         """Into the reference's old file: who unregistered since is not back, and ids stay whole. Twice is as once."""
         self.fill(run, connection)
-        [gone] = [place for place, (_, device, _) in map(expected_of, ROWS) if device is not None][:1]
-        change = Change(gone, b"", Unregistration(installation_id="", version=2**62))
+        [user_place] = [place for place, (_, device, _) in map(expected_of, ROWS) if device is not None][:1]
+        change = Change(user_place, b"", Unregistration(installation_id="", version=2**62))
         assert loading.load(connection, [change], IDENTITY_OF.at_rest).stored == 1
         connection.execute(
             "INSERT INTO admitted_requests (message_id, succeeded, expired) VALUES (%s, '', true)", [b"n" * 16]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support import reference_database as made
+from support import reference_database
 from support.imported import NOTHING, state
 from support.reference_database import DAEMON, PUSH_SERVER
 from wakupush.takeover import database
@@ -87,8 +87,8 @@ class TestFiles:
 
     def test_a_truncated_wal_of_an_encrypted_file(self, refuse, folder):
         path = folder / "reference-sqlcipher.db"
-        with closing(database.module_for(made.PASSWORD).connect(path)) as writer:
-            database._unlock(writer, made.PASSWORD, database.KDF_ITERATIONS)
+        with closing(database.module_for(reference_database.PASSWORD).connect(path)) as writer:
+            database._unlock(writer, reference_database.PASSWORD, database.KDF_ITERATIONS)
             writer.execute("PRAGMA journal_mode = wal")
             writer.execute(f"DELETE FROM {REQUESTS}")
             writer.commit()
@@ -98,8 +98,8 @@ class TestFiles:
         refuse("-wal is truncated", "cut.db", "--password-file", "password")
 
     def test_how_often_a_password_is_hashed(self, run, refuse, folder, connection):
-        with closing(database.create(folder / "often.db", made.PASSWORD, 4001)) as writer:
-            made.fill(writer, [], [b"x" * 32])
+        with closing(database.create(folder / "often.db", reference_database.PASSWORD, 4001)) as writer:
+            reference_database.fill(writer, [], [b"x" * 32])
         refuse("--kdf-iterations", "often.db", "--password-file", "password")
         run("often.db", "--password-file", "password", "--kdf-iterations", "4001")
         assert state(connection)["admitted_requests"] == 1

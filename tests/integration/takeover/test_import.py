@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from support import reference_database as made
+from support import reference_database
 from support.imported import NOTHING, REFUSED, ROWS, expected_of, objects, state
 from support.reference_database import CONTENT, DAEMON, IDENTITY_OF, KEY, PUSH_SERVER
 from support.served import rewrapped
@@ -39,13 +39,13 @@ FIXTURES = {
 
 @pytest.mark.parametrize("words", FIXTURES.values(), ids=FIXTURES)
 def test_every_row_is_what_the_reference_has(run, connection, words):
-    told, totals = objects(run(*words, "--json"))
+    findings, totals = objects(run(*words, "--json"))
     assert (totals["taken"], totals["refused"], totals["requests_taken"]) == (16, 1, 6)
-    found = contents(connection, IDENTITY_OF)
-    assert len(found) == len(ROWS) == 16
+    devices = contents(connection, IDENTITY_OF)
+    assert len(devices) == len(ROWS) == 16
     for row in ROWS:
         place, (version, registration, allowed) = expected_of(row)
-        stored_version, device, stored_allowed, columns = found[place]
+        stored_version, device, stored_allowed, columns = devices[place]
         assert (stored_version, columns["registered"]) == (version, registration is not None)
         assert stored_allowed == allowed
         if registration is None:
@@ -65,7 +65,7 @@ def test_every_row_is_what_the_reference_has(run, connection, words):
             assert columns[column] == at_rest.list_digests(place, getattr(registration, name)), name
     ids = {id_ for (id_,) in connection.execute("SELECT message_id FROM admitted_requests WHERE expired")}
     assert ids == {bytes.fromhex(each["id"])[:16] for each in CONTENT["notifications"]}
-    assert {(each["reason"], each["taken"]) for each in told} == {
+    assert {(each["reason"], each["taken"]) for each in findings} == {
         ("token_type_unsupported", False),
         ("apn_topic_invalid", True),
         ("unknown_fields", True),
@@ -208,9 +208,9 @@ def test_without_redis_it_says_what_to_do(run, connection, monkeypatch):
 
 def test_a_dry_run_writes_nothing(run, connection, tmp_path):
     key = tmp_path / "written.key"
-    told, totals = objects(run("reference.db", "--dry-run", "--json", "--identity-out", str(key)))
+    findings, totals = objects(run("reference.db", "--dry-run", "--json", "--identity-out", str(key)))
     assert (totals["taken"], totals["refused"], totals["requests_taken"]) == (16, 1, 6)
-    assert {each["reason"] for each in told} == {"token_type_unsupported", "apn_topic_invalid", "unknown_fields"}
+    assert {each["reason"] for each in findings} == {"token_type_unsupported", "apn_topic_invalid", "unknown_fields"}
     assert state(connection) == NOTHING
     assert not key.exists()
     text = run("reference.db", "--dry-run").stdout
@@ -256,7 +256,7 @@ def test_strange_rows_end_no_others(run, connection, folder):
     named[5].muted_chat_list.append(b"x" * 200)
     key_hash = client.public_key.key_hash
     rows = [
-        *(made.row(client, each) for each in named[:6]),
+        *(reference_database.row(client, each) for each in named[:6]),
         (key_hash, named[6].installation_id, 7, named[6].SerializeToString()),
         (key_hash, "5a6baa5b-87a5-6d24-7b15-18303ea8c3d9", 1, named[7].SerializeToString()),
         (key_hash, b"\xff\xfe", 1, b""),
@@ -269,14 +269,14 @@ def test_strange_rows_end_no_others(run, connection, folder):
         (key_hash, "00000000-0000-0000-0000-000000000004", "many", None),
         (key_hash, "00000000-0000-0000-0000-000000000005", 1, b"\xff"),
         (key_hash, "00000000-0000-0000-0000-000000000006", 1, "text"),
-        made.row(client, good),
+        reference_database.row(client, good),
     ]
-    made.make(folder / "strange.db", rows, requests=[b"x" * 32, b"short", "text", 5])
-    told, totals = objects(run("strange.db", "--json"))
+    reference_database.make(folder / "strange.db", rows, requests=[b"x" * 32, b"short", "text", 5])
+    findings, totals = objects(run("strange.db", "--json"))
     assert (totals["taken"], totals["refused"]) == (1, len(rows) - 1)
     assert (totals["requests_taken"], totals["requests_refused"]) == (1, 3)
     assert [version for version, *_ in contents(connection, IDENTITY_OF).values()] == [2**63 - 1]
-    assert {each["reason"] for each in told} == {
+    assert {each["reason"] for each in findings} == {
         *("device_token_invalid", "access_token_invalid", "grant_invalid", "contradiction", "registration_too_large"),
         *("installation_id_invalid", "strange_row", "version_zero", "registration_malformed"),
     }
@@ -286,9 +286,12 @@ def test_strange_rows_end_no_others(run, connection, folder):
 def test_a_user_with_many_installations_keeps_them(run, connection, folder, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_LIMITS__INSTALLATIONS_PER_KEY", "3")
     client = PrivateKey.generate()
-    made.make(folder / "many.db", [made.row(client, messages.registration(client, KEY.public_key)) for _ in range(5)])
-    told, _ = objects(run("many.db", "--json"))
-    assert [(each["reason"], each["taken"]) for each in told] == [("installation_limit", True)] * 2
+    reference_database.make(
+        folder / "many.db",
+        [reference_database.row(client, messages.registration(client, KEY.public_key)) for _ in range(5)],
+    )
+    findings, _ = objects(run("many.db", "--json"))
+    assert [(each["reason"], each["taken"]) for each in findings] == [("installation_limit", True)] * 2
     assert state(connection)["registrations"] == 5
 
 
@@ -301,17 +304,21 @@ def test_no_secret_is_told(run, folder, capfd, caplog):
             client, KEY.public_key, **({"device_token": f"planted{number}-{os.urandom(8).hex()}"} | faults)
         )
         secrets += [content.device_token, content.access_token, content.grant.hex(), repr(content.grant)[2:-1]]
-        contents_.append(made.row(client, content))
-    path = made.make(folder / "planted.db", contents_)
-    said = run("planted.db").output + run("planted.db", "--json").output + run("planted.db", "--dry-run").output
-    said += run("planted.db", "--compare", expect=1).output
-    said += run("reference-sqlcipher.db", "--password-file", "password").output
+        contents_.append(reference_database.row(client, content))
+    path = reference_database.make(folder / "planted.db", contents_)
+    output = run("planted.db").output + run("planted.db", "--json").output + run("planted.db", "--dry-run").output
+    output += run("planted.db", "--compare", expect=1).output
+    output += run("reference-sqlcipher.db", "--password-file", "password").output
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    said += run("planted.db", expect=2).output
-    (folder / "password").write_text(made.PASSWORD + "!'")
-    said += run("reference-sqlcipher.db", "--password-file", "password", expect=2).output
-    said += "".join(capfd.readouterr()) + caplog.text
-    secrets += [made.PASSWORD, KEY.secret.hex(), *(row["decoded"]["device_token"] for row in ROWS if row["decoded"])]
+    output += run("planted.db", expect=2).output
+    (folder / "password").write_text(reference_database.PASSWORD + "!'")
+    output += run("reference-sqlcipher.db", "--password-file", "password", expect=2).output
+    output += "".join(capfd.readouterr()) + caplog.text
+    secrets += [
+        reference_database.PASSWORD,
+        KEY.secret.hex(),
+        *(row["decoded"]["device_token"] for row in ROWS if row["decoded"]),
+    ]
     assert len(secrets) > 20
-    assert [secret for secret in secrets if secret in said] == []
+    assert [secret for secret in secrets if secret in output] == []

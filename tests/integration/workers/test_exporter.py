@@ -37,10 +37,13 @@ def app(redis_server, redis):  # noqa: ARG001 - which is empty
     app.close()
 
 
-def entries(count, seen):
+def entries(count, first_arrival):
     client = PrivateKey.generate()
     message = messages.query(client, client.public_key.key_hash)
-    return [Entry(SHARD, message_hash(SHARD, message), seen + number, message, live=True) for number in range(count)]
+    return [
+        Entry(SHARD, message_hash(SHARD, message), first_arrival + number, message, live=True)
+        for number in range(count)
+    ]
 
 
 def test_messages_are_counted_not_tasks(redis, app):
@@ -48,15 +51,15 @@ def test_messages_are_counted_not_tasks(redis, app):
     send_entries(app, QUERY, entries(64, now - 5))
     send_entries(app, QUERY, entries(3, now - 60))
     send_entries(app, REGISTRATION, entries(1, now))
-    found = backlog.look(redis)
-    assert {name: (each.tasks, each.messages) for name, each in found.items()} == {
+    figures = backlog.look(redis)
+    assert {name: (each.tasks, each.messages) for name, each in figures.items()} == {
         REGISTRATION.name: (1, 1),
         QUERY.name: (2, 67),
         DISPATCH.name: (0, 0),
         REST: (0, 0),
     }
-    assert found[QUERY.name].oldest == pytest.approx(now - 60, abs=0.001)
-    assert found[DISPATCH.name].oldest is None
+    assert figures[QUERY.name].oldest == pytest.approx(now - 60, abs=0.001)
+    assert figures[DISPATCH.name].oldest is None
 
 
 def test_long_queue_is_estimated_from_a_sample(redis):
@@ -71,13 +74,13 @@ def test_long_queue_is_estimated_from_a_sample(redis):
             pipeline.lpush(DISPATCH.name, json.dumps(task))
         pipeline.execute()
     before = redis.info("stats")["total_net_output_bytes"]
-    begun = time.monotonic()
-    found = backlog.look(redis)[DISPATCH.name]
-    print(f"20,000 tasks of 20 kB: {1000 * (time.monotonic() - begun):.1f} ms")
-    assert found.tasks == len(sizes)
-    assert found.messages == pytest.approx(sum(sizes), rel=0.1)
+    start_time = time.monotonic()
+    figures = backlog.look(redis)[DISPATCH.name]
+    print(f"20,000 tasks of 20 kB: {1000 * (time.monotonic() - start_time):.1f} ms")
+    assert figures.tasks == len(sizes)
+    assert figures.messages == pytest.approx(sum(sizes), rel=0.1)
     # Both ends are in the sample.
-    assert found.oldest == pytest.approx(now - 1000, abs=0.001)
+    assert figures.oldest == pytest.approx(now - 1000, abs=0.001)
     assert redis.info("stats")["total_net_output_bytes"] - before < 10_000
 
 
@@ -87,13 +90,13 @@ def test_large_tasks_are_sampled_within_bytes(redis):
     task = {"body": "x" * 2**20, "content-encoding": "utf-8", "headers": {"messages": 6, "seen": now}}
     oldest = json.dumps(task | {"headers": {"messages": 6, "seen": now - 50}})
     redis.lpush(DISPATCH.name, oldest, *[json.dumps(task)] * 39)
-    taken = json.dumps([task, "", DISPATCH.name])
-    redis.hset(backlog.UNACKED, mapping={f"tag {number}": taken for number in range(40)})
+    unacked_task = json.dumps([task, "", DISPATCH.name])
+    redis.hset(backlog.UNACKED, mapping={f"tag {number}": unacked_task for number in range(40)})
     redis.zadd(backlog.UNACKED_INDEX, {f"tag {number}": 0 for number in range(40)})
     redis.config_resetstat()
-    found = backlog.look(redis)[DISPATCH.name]
-    assert (found.messages, found.tasks_in_flight, found.messages_in_flight) == (240, 40, 240)
-    assert found.oldest == pytest.approx(now - 50, abs=0.001)
+    figures = backlog.look(redis)[DISPATCH.name]
+    assert (figures.messages, figures.tasks_in_flight, figures.messages_in_flight) == (240, 40, 240)
+    assert figures.oldest == pytest.approx(now - 50, abs=0.001)
     calls = {name: stats["calls"] for name, stats in redis.info("commandstats").items()}
     assert calls["cmdstat_lindex"] <= 4
     assert calls["cmdstat_hget"] <= 5
@@ -105,8 +108,8 @@ def test_the_look_parses_no_body(redis):
     redis.lpush(QUERY.name, f'{{"body": no JSON, {headers}')
     redis.hset(backlog.UNACKED, "tag", f'[{{"body": no JSON, {headers}, "", "{QUERY.name}"]')
     redis.zadd(backlog.UNACKED_INDEX, {"tag": 0})
-    found = backlog.look(redis)[QUERY.name]
-    assert (found.messages, found.oldest, found.messages_in_flight) == (7, 5.0, 7)
+    figures = backlog.look(redis)[QUERY.name]
+    assert (figures.messages, figures.oldest, figures.messages_in_flight) == (7, 5.0, 7)
 
 
 def test_the_bytes_of_a_queue_are_those_of_its_tasks(redis, app):
@@ -122,9 +125,9 @@ def test_strange_tasks_do_no_harm(redis):
         redis.lpush(QUERY.name, text)
         redis.hset(backlog.UNACKED, text, text)
         redis.zadd(backlog.UNACKED_INDEX, {text: 0})
-    found = backlog.look(redis)[QUERY.name]
-    assert (found.tasks, found.messages, found.oldest) == (5, 5, None)
-    assert (found.tasks_in_flight, found.messages_in_flight) == (0, 0)
+    figures = backlog.look(redis)[QUERY.name]
+    assert (figures.tasks, figures.messages, figures.oldest) == (5, 5, None)
+    assert (figures.tasks_in_flight, figures.messages_in_flight) == (0, 0)
 
 
 def test_tasks_in_flight_belong_to_their_pool(redis, app):
@@ -132,16 +135,16 @@ def test_tasks_in_flight_belong_to_their_pool(redis, app):
         send_entries(app, queue, entries(count, time.time()))
     with app.connection() as connection:
         channel = connection.default_channel
-        taken = [channel.basic_get(name) for name in (DISPATCH.name, DISPATCH.name, QUERY.name)]
-        assert all(taken)
-        found = backlog.look(redis)
-        assert {name: (each.tasks_in_flight, each.messages_in_flight) for name, each in found.items()} == {
+        deliveries = [channel.basic_get(name) for name in (DISPATCH.name, DISPATCH.name, QUERY.name)]
+        assert all(deliveries)
+        figures = backlog.look(redis)
+        assert {name: (each.tasks_in_flight, each.messages_in_flight) for name, each in figures.items()} == {
             REGISTRATION.name: (0, 0),
             QUERY.name: (1, 1),
             DISPATCH.name: (2, 9),
             REST: (0, 0),
         }
-        for message in taken:
+        for message in deliveries:
             channel.basic_ack(message.delivery_tag)
         assert all(each.tasks_in_flight == 0 for each in backlog.look(redis).values())
 
@@ -225,13 +228,15 @@ def test_what_does_not_answer_has_no_figures(connection, dsn, redis_server, app)
     ups = [("wakupush_exporter_up", "redis"), ("wakupush_exporter_up", "postgres")]
     nowhere = "127.0.0.1:1"
     no_redis = settings.model_copy(update={"redis": RedisSettings(url=f"redis://{nowhere}/0")})
-    found = scrape(BacklogCollector(no_redis))
-    assert found["wakupush_exporter_up", "redis"] == 0
-    assert {*found} == {*ups} | {one for one in whole if re.search("deliveries|export_lag|pipeline|postgres", str(one))}
+    samples = scrape(BacklogCollector(no_redis))
+    assert samples["wakupush_exporter_up", "redis"] == 0
+    assert {*samples} == {*ups} | {
+        one for one in whole if re.search("deliveries|export_lag|pipeline|postgres", str(one))
+    }
     no_postgres = settings.model_copy(update={"postgres": PostgresSettings(dsn=f"postgresql://x@{nowhere}/x")})
-    found = scrape(BacklogCollector(no_postgres))
-    assert found["wakupush_exporter_up", "postgres"] == 0
-    assert {*found} == {*ups} | {
+    samples = scrape(BacklogCollector(no_postgres))
+    assert samples["wakupush_exporter_up", "postgres"] == 0
+    assert {*samples} == {*ups} | {
         one for one in whole if not re.search("deliveries|export_lag|pipeline|postgres", str(one))
     }
 
