@@ -38,10 +38,10 @@ def publish(node, payload, timestamp):
 
 def latest(client):
     """Return the payloads that are found of a user whose messages begin with a W."""
-    found = asyncio.run(
+    user_messages = asyncio.run(
         History(str(client.base_url), SHARD).latest(TOPIC, lambda message: message.payload.startswith(b"W"))
     )
-    return [message.payload for message in found]
+    return [message.payload for message in user_messages]
 
 
 def test_strangers_cannot_hide_advertisements(node, monkeypatch):
@@ -67,10 +67,10 @@ def test_nobody_waits_for_a_store_that_does_not_answer(serve):
         async with asyncio.timeout(0.2):
             await History(str(client.base_url), SHARD).latest(TOPIC, lambda _: True)
 
-    begun = time.monotonic()
+    start_time = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(run())
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start_time < 30
 
 
 def test_busy_store_is_retried_and_absent_one_reported(serve):

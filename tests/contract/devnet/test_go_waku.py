@@ -37,8 +37,8 @@ def _wrong(text: str) -> tuple[int, str, str]:
     return 400, "text/plain; charset=utf-8", text
 
 
-def _type_error(given: str, field: str, go_type: str) -> tuple[int, str, str]:
-    return _wrong(f"json: cannot unmarshal {given} into Go struct field RestWakuMessage.{field} of type {go_type}")
+def _type_error(json_type: str, field: str, go_type: str) -> tuple[int, str, str]:
+    return _wrong(f"json: cannot unmarshal {json_type} into Go struct field RestWakuMessage.{field} of type {go_type}")
 
 
 PUBLISHED = {
@@ -126,7 +126,7 @@ def test_second_subscription_is_a_second_queue(client: httpx2.Client) -> None:
         _publish(client, b"d%d" % number)
     time.sleep(0.1)  # go-waku hands out in its own time
     reads = [client.get(relay_path()).json() for _ in range(60)]  # one in 2**59 runs reads the same queue all the time
-    payloads = [sorted(base64.b64decode(message["payload"]) for message in read) for read in reads if read]
+    payloads = [sorted(base64.b64decode(message["payload"]) for message in batch) for batch in reads if batch]
     assert payloads == 2 * [[b"d0", b"d1", b"d2", b"d3", b"d4", b"d5"]]
     client.request("DELETE", "/relay/v1/subscriptions", json=[SHARD])
     assert client.get(relay_path()).status_code == recordings.load(AREA, "relay-get-after-unsub-of-double").status
@@ -151,12 +151,12 @@ def test_full_queue_blocks_shards_and_archive(client: httpx2.Client) -> None:
 
 def test_newest_are_dropped_when_all_buffers_are_full(client: httpx2.Client) -> None:
     subscribe(client, OTHER_SHARD)
-    kept = CAPACITY + LINE_CAPACITY + INBOX_CAPACITY
-    for number in range(kept + 100):
+    capacity = CAPACITY + LINE_CAPACITY + INBOX_CAPACITY
+    for number in range(capacity + 100):
         assert _publish(client, b"%d" % number, shard=OTHER_SHARD) == 200
     time.sleep(0.3)
-    read = _read_all(client, OTHER_SHARD, count=kept)
-    assert {message["payload"] for message in read} == {encode(b"%d" % number) for number in range(kept)}
+    remainder = _read_all(client, OTHER_SHARD, count=capacity)
+    assert {message["payload"] for message in remainder} == {encode(b"%d" % number) for number in range(capacity)}
     _publish(client, b"after", shard=OTHER_SHARD)
     assert [message["payload"] for message in _read_all(client, OTHER_SHARD, count=1)] == [encode(b"after")]
 

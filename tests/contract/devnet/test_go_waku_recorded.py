@@ -121,8 +121,8 @@ def recorded_archive(serve: Serve) -> httpx2.Client:
     node = GoWakuNode(NodeSettings(archive_window=None))
     node.subscribe([SHARD])
     names = ("store-v1-desc", "store-v1-pagesize-1000")
-    shown = [message for name in names for message in recordings.load(AREA, name).answer["messages"]]
-    for message in shown:
+    recorded_messages = [message for name in names for message in recordings.load(AREA, name).answer["messages"]]
+    for message in recorded_messages:
         node.publish(
             SHARD,
             WakuMessage(

@@ -65,8 +65,8 @@ V1_REFUSED = {
 
 def test_store_v1_refuses(client: httpx2.Client) -> None:
     answers = {query: client.get(f"/store/v1/messages?{query}") for query in V1_REFUSED}
-    found = {query: (answer.status_code, answer.json()) for query, answer in answers.items()}
-    assert found == {
+    refusals = {query: (answer.status_code, answer.json()) for query, answer in answers.items()}
+    assert refusals == {
         query: (status, {"messages": None, "error_message": text}) for query, (status, text) in V1_REFUSED.items()
     }
 
@@ -84,8 +84,8 @@ V3_REFUSED = {
 
 def test_store_v3_refuses(client: httpx2.Client) -> None:
     answers = {query: client.get(f"/store/v3/messages?{query}") for query in V3_REFUSED}
-    found = {query: (answer.status_code, answer.json()) for query, answer in answers.items()}
-    assert found == {query: (400, {"status_code": 400, "status_desc": text}) for query, text in V3_REFUSED.items()}
+    refusals = {query: (answer.status_code, answer.json()) for query, answer in answers.items()}
+    assert refusals == {query: (400, {"status_code": 400, "status_desc": text}) for query, text in V3_REFUSED.items()}
 
 
 def test_store_v3_never_reads_the_own_store(client: httpx2.Client) -> None:

@@ -40,7 +40,7 @@ class Hook:
         return Response(status_code=self.status)
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def errors(self) -> list[tuple[str, str]]:
         return [(body["notif_id"], body["error"]) for body in (json.loads(text) for _, text in self.calls)]
 
 
@@ -80,7 +80,7 @@ def test_webhook_precedes_and_completes_the_answer(serve: Serve, hook: Hook) -> 
     answer = _push(client, _named("dead", 1), _named("total-dead", 2), _named("total-flaky-1", 2), _named("ok", 2))
     assert time.monotonic() - begin >= 0.1
     assert [entry["notif_id"] for entry in answer.json()["logs"]] == ["dead"]
-    assert sorted(hook.told) == [
+    assert sorted(hook.errors) == [
         ("dead", "Unregistered"),
         ("total-dead", "Requested entity was not found."),
         ("total-flaky-1", "Internal error encountered."),
@@ -151,7 +151,7 @@ def test_log_shows_every_push_without_consuming_it(serve: Serve) -> None:
 
 def test_apples_limit_counts_what_wakes_the_app(serve: Serve) -> None:
     client = serve(create_app(ScriptedGorush()))
-    sent = {
+    notification = {
         "tokens": ["ab" * 32],
         "platform": 1,
         "message": "Someone sent you a contact request",
@@ -168,8 +168,8 @@ def test_apples_limit_counts_what_wakes_the_app(serve: Serve) -> None:
     }
     # gorush 1.22 sent a stand-in for Apple 342 bytes for this; the limit is 4,096.
     for more, errors in ((4096 - 342, []), (4097 - 342, ["PayloadTooLarge"])):
-        longer = {**sent["data"], "encryptedMessage": sent["data"]["encryptedMessage"] + "0" * more}
-        assert [entry["error"] for entry in _push(client, {**sent, "data": longer}).json()["logs"]] == errors
+        longer = {**notification["data"], "encryptedMessage": notification["data"]["encryptedMessage"] + "0" * more}
+        assert [entry["error"] for entry in _push(client, {**notification, "data": longer}).json()["logs"]] == errors
 
 
 def test_flaky_token_fails_for_each_notification_anew(serve: Serve) -> None:

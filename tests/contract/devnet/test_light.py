@@ -114,8 +114,8 @@ def test_messages_read_as_recorded(name, client, node):
     recording = recordings.load(AREA, name)
     for message in recording.answer:
         # As they were published: what is not there was not given.
-        given = {key: value for key, value in message.items() if value is not None}
-        client.post(f"/relay/v1/messages/{quoted(SHARD)}", json=given).raise_for_status()
+        fields = {key: value for key, value in message.items() if value is not None}
+        client.post(f"/relay/v1/messages/{quoted(SHARD)}", json=fields).raise_for_status()
     answer = send(client, recording)
     assert (answer.status_code, answer.text) == (recording.status, recording.text)
     assert send(client, recording).json() == []
@@ -126,8 +126,8 @@ def test_what_is_unread_stays_after_unsubscribing(client, node):
     publish(node, b"one")
     send(client, recordings.load(AREA, "filter-unsubscribe-all"))
     publish(node, b"two")
-    read = send(client, recordings.load(AREA, "filter-messages-after-unsubscribe-all")).json()
-    assert [base64.b64decode(each["payload"]) for each in read] == [b"one"]
+    messages = send(client, recordings.load(AREA, "filter-messages-after-unsubscribe-all")).json()
+    assert [base64.b64decode(each["payload"]) for each in messages] == [b"one"]
 
 
 def test_the_oldest_of_a_topic_goes():

@@ -53,9 +53,9 @@ def test_impossible_values_are_400(change: dict[str, Any], serve: Serve) -> None
 @pytest.mark.parametrize("size", [(1_048_576, 200), (1_048_577, 400)])
 def test_size_limit_is_of_the_protobuf(size: tuple[int, int], serve: Serve) -> None:
     client = subscribed(serve)
-    wanted, status = size
-    payload = b"z" * (wanted - encoded_size(_message(b"z" * 150_000)) + 150_000)
-    assert encoded_size(_message(payload)) == wanted
+    expected_size, status = size
+    payload = b"z" * (expected_size - encoded_size(_message(b"z" * 150_000)) + 150_000)
+    assert encoded_size(_message(payload)) == expected_size
     assert publish(client, payload, timestamp=_message(b"").timestamp).status_code == status
 
 

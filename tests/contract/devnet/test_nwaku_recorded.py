@@ -167,12 +167,12 @@ def test_what_was_accepted_reads_back_as_recorded(serving: Serving) -> None:
     }
     for message in recorded:
         assert send(client, published[message["payload"].rstrip("=")]).text == "OK"
-    read = client.get(relay_path()).json()
+    messages = client.get(relay_path()).json()
     for message in recorded:
         message["proof"] = ""  # it is not kept
-    for message in (read[0], read[1], recorded[0], recorded[1]):
+    for message in (messages[0], messages[1], recorded[0], recorded[1]):
         assert message.pop("timestamp") > 10**18  # of the node's own clock
-    assert read == recorded
+    assert messages == recorded
 
 
 def test_own_publication_of_a_known_message(serving: Serving) -> None:

@@ -28,8 +28,8 @@ def test_store_omits_ephemeral_and_untimely_messages(serve: Serve) -> None:
     for age_s in (-21, -19, 0, 19, 21):
         publish(client, b"%d" % age_s, timestamp=now - age_s * 10**9)
     client.post(relay_path(), json={**body_of(b"ephemeral"), "ephemeral": True})
-    kept = [entry["message"]["payload"] for entry in ask_store(client, includeData="true")["messages"]]
-    assert [base64.b64decode(payload) for payload in kept] == [b"19", b"0", b"-19"]
+    stored_payloads = [entry["message"]["payload"] for entry in ask_store(client, includeData="true")["messages"]]
+    assert [base64.b64decode(payload) for payload in stored_payloads] == [b"19", b"0", b"-19"]
     assert len(payloads(client)) == 6
 
 

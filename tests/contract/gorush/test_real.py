@@ -39,9 +39,9 @@ def gorush(tmp_path_factory):
 
 
 def test_apple_cannot_be_reached(gorush):
-    begun = time.monotonic()
+    start_time = time.monotonic()
     assert gorush.post([make("a")]).outcomes == [Failure.PLATFORM_UNREACHABLE]
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - start_time < 1
 
 
 def test_many_one_by_one(gorush):
@@ -108,8 +108,8 @@ def test_gorush_is_gone(tmp_path):
     with running(tmp_path) as gorush:
         assert gorush.healthy()
         url = gorush.url
-    with closing(Gorush(url)) as gone:
-        assert gone.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
+    with closing(Gorush(url)) as stopped_gorush:
+        assert stopped_gorush.post([make("a")]).outcomes == [Failure.GORUSH_UNREACHABLE]
 
 
 class SlowHook(BaseHTTPRequestHandler):
@@ -185,5 +185,5 @@ def test_webhook_repeats_rejected_google_credentials(tmp_path):
         with running(tmp_path, android=android, core={"feedback_hook_url": f"{url}/hook"}) as gorush:
             assert gorush.post([make("a", ANDROID)]).outcomes == [Failure.CREDENTIALS_REJECTED]
             assert gorush.post([make("b", ANDROID, token="")]).outcomes == [None]
-        told = [read_feedback(body) for body in google.feedback]
-    assert told == [("a", Failure.CREDENTIALS_REJECTED), ("b", Failure.TOKEN_REJECTED)]
+        failures = [read_feedback(body) for body in google.feedback]
+    assert failures == [("a", Failure.CREDENTIALS_REJECTED), ("b", Failure.TOKEN_REJECTED)]

@@ -29,13 +29,13 @@ MESSAGE = WakuMessage(payload=b"lp", content_topic=TOPIC)
 
 def recorded(*beginnings):
     """Parametrize with the recordings of both nodes whose names begin so."""
-    found = [
+    params = [
         pytest.param(recordings.load(area, name), id=f"{area}/{name}")
         for area in (GO_WAKU, NWAKU)
         for name in sorted(recordings.names(area))
         if name.startswith(beginnings)
     ]
-    return pytest.mark.parametrize("recording", found)
+    return pytest.mark.parametrize("recording", params)
 
 
 def answer_of(recording):
@@ -208,13 +208,13 @@ def test_light_push(recording, asking):
 @pytest.mark.parametrize("no_v3", NO_V3, ids=NO_V3_IDS)
 def test_a_node_without_v3_is_asked_once(asking, no_v3):
     """Until it has no v1 either, so that another kind of node stands there."""
-    taken = answer_of(recordings.load(NWAKU, "lightpush-v1"))
+    success = answer_of(recordings.load(NWAKU, "lightpush-v1"))
 
     async def work(node):
         for _ in range(4):
             await push(node)
 
-    _, requests = asking([no_v3, taken, taken, (404, ""), taken, taken], work)
+    _, requests = asking([no_v3, success, success, (404, ""), success, success], work)
     assert [path[:13] for _, path, _ in requests] == [f"/lightpush/v{version}" for version in (3, 1, 1, 1, 3, 3)]
 
 
@@ -233,12 +233,12 @@ def test_a_late_service_node_may_have_published(asking, monkeypatch):
     """The text is read in nwaku's source, for v1 and v3 alike."""
     monkeypatch.setattr(light, "FIRST_WAIT", 0.001)
     late = (503, json.dumps({"statusDesc": "Push request timed out"}))
-    known = answer_of(recordings.load(NWAKU, "lightpush-v3-again"))
+    duplicate = answer_of(recordings.load(NWAKU, "lightpush-v3-again"))
 
     async def work(node):
         await again(node.publish, SHARD, MESSAGE)
 
-    _, requests = asking([late, known], work)
+    _, requests = asking([late, duplicate], work)
     assert len(requests) == 2
 
 
@@ -274,17 +274,17 @@ def test_a_known_message_is_out_if_an_answer_was_lost(serve, answers, version):
 
 @pytest.mark.parametrize("app", [nwaku.create_app, go_waku.create_app], ids=["nwaku", "go-waku"])
 def test_a_light_client_reads_large_messages(serve, app):
-    sent = WakuMessage(payload=bytes(787_100), content_topic=TOPIC, timestamp=1)
+    message = WakuMessage(payload=bytes(787_100), content_topic=TOPIC, timestamp=1)
     client = serve(app())
     client.post("/relay/v1/subscriptions", json=[SHARD]).raise_for_status()
 
     async def run():
         async with AsyncRest(str(client.base_url)) as rest:
             await LightNode(rest).subscribe(SHARD, [TOPIC])
-            client.post(messages_path(SHARD), json=encode_message(sent)).raise_for_status()
+            client.post(messages_path(SHARD), json=encode_message(message)).raise_for_status()
             return await LightNode(rest).read(SHARD, TOPIC)
 
-    assert asyncio.run(run()) == (sent,)
+    assert asyncio.run(run()) == (message,)
 
 
 def test_a_push_that_reaches_nobody_fails(asking, monkeypatch):

@@ -53,8 +53,8 @@ def test_reads(name):
             with pytest.raises(NotSubscribed):
                 node.read(SHARD)
             return
-        read = node.read(SHARD)
-    assert (len(read.messages), read.malformed) == (len(recording.answer), 0)
+        second_read = node.read(SHARD)
+    assert (len(second_read.messages), second_read.malformed) == (len(recording.answer), 0)
 
 
 @recorded("relay-publish", "light-relay-publish")
@@ -125,7 +125,7 @@ def test_store_pages(name):
     # Of other shards and times are those that were not asked for, and whose hash is another on our shard.
     assert len(first_page.messages) + first_page.malformed == len(rows)
     without_data = [bytes.fromhex(row["messageHash"][2:]) for row in rows if "message" not in row]
-    assert [stored.hash for stored in first_page.messages if stored.message is None] == without_data
+    assert [entry.hash for entry in first_page.messages if entry.message is None] == without_data
 
 
 @recorded("store-v3-data", "store-v3-desc", "store-v3-time-range")
@@ -135,5 +135,5 @@ def test_store_messages_have_our_hash(name):
     page = 200, json.dumps({**EMPTY_PAGE, "messages": rows}).encode()
     with answered(Store, page) as store:
         [fetched] = store.fetch(query, [bytes(32)])
-    assert [f"0x{stored.hash.hex()}" for stored in fetched.messages] == [row["messageHash"] for row in rows]
-    assert [stored.message.timestamp for stored in fetched.messages] == [row["message"]["timestamp"] for row in rows]
+    assert [f"0x{entry.hash.hex()}" for entry in fetched.messages] == [row["messageHash"] for row in rows]
+    assert [entry.message.timestamp for entry in fetched.messages] == [row["message"]["timestamp"] for row in rows]

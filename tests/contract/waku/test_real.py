@@ -36,13 +36,13 @@ def message(**changes):
 
 
 def read_until(node, count, seconds=5.0):
-    read, deadline = [], time.monotonic() + seconds
-    while len(read) < count and time.monotonic() < deadline:
-        got = node.read(SHARD)
-        assert got.malformed == 0
-        read += got.messages
+    messages, deadline = [], time.monotonic() + seconds
+    while len(messages) < count and time.monotonic() < deadline:
+        batch = node.read(SHARD)
+        assert batch.malformed == 0
+        messages += batch.messages
         time.sleep(0.01)
-    return read
+    return messages
 
 
 def test_published_messages_read_back_equal(node):
@@ -60,8 +60,8 @@ def test_published_messages_read_back_equal(node):
     node.subscribe([SHARD, OTHER])
     for each in published:
         node.publish(SHARD, each)
-    read = read_until(node, len(published))
-    assert sorted(read, key=lambda each: each.payload) == sorted(published, key=lambda each: each.payload)
+    messages = read_until(node, len(published))
+    assert sorted(messages, key=lambda each: each.payload) == sorted(published, key=lambda each: each.payload)
     assert node.read(SHARD).messages == ()
     assert node.read(OTHER).messages == ()
 
@@ -81,9 +81,9 @@ def test_after_a_restart_of_the_node(tmp_path):
         with pytest.raises(NotSubscribed):
             again.read(SHARD)
         again.subscribe([SHARD])
-        sent = message()
-        again.publish(SHARD, sent)
-        assert read_until(again, 1) == [sent]
+        own_message = message()
+        again.publish(SHARD, own_message)
+        assert read_until(again, 1) == [own_message]
 
 
 def test_a_second_client_does_not_subscribe_twice(node):
@@ -91,9 +91,9 @@ def test_a_second_client_does_not_subscribe_twice(node):
     with WakuNode(node.url) as second:
         second.read(SHARD)
         second.subscribe([SHARD])
-        sent = message()
-        second.publish(SHARD, sent)
-        assert read_until(second, 2, seconds=0.5) == [sent]
+        own_message = message()
+        second.publish(SHARD, own_message)
+        assert read_until(second, 2, seconds=0.5) == [own_message]
 
 
 def test_too_large(node):

@@ -87,12 +87,12 @@ def test_light_client(nodes):
                 await light.publish(SHARD, mine)
             with WakuNode(nodes[1].url) as peer:
                 peer.publish(SHARD, other)
-            read = []
+            messages = []
             async with asyncio.timeout(60):
-                while len(read) < 2:
-                    read += await light.read(SHARD, TOPIC)
+                while len(messages) < 2:
+                    messages += await light.read(SHARD, TOPIC)
                     await asyncio.sleep(0.05)
-            assert read == [mine, other]
+            assert messages == [mine, other]
             await light.unsubscribe(SHARD, [TOPIC])
             with pytest.raises(NotSubscribed):
                 await light.read(SHARD, TOPIC)
@@ -101,28 +101,45 @@ def test_light_client(nodes):
 
 
 def test_relay_and_store(nodes):
-    sent = [message(b"%d" % number, meta=b"m" * number) for number in range(3)]
-    query = Query(pubsub_topic=SHARD, content_topics=(TOPIC,), start=sent[0].timestamp, end=sent[-1].timestamp)
-    read = []
+    published_messages = [message(b"%d" % number, meta=b"m" * number) for number in range(3)]
+    query = Query(
+        pubsub_topic=SHARD,
+        content_topics=(TOPIC,),
+        start=published_messages[0].timestamp,
+        end=published_messages[-1].timestamp,
+    )
+    arrivals = []
     with WakuNode(nodes[0].url) as service, WakuNode(nodes[1].url) as peer, Store(nodes[1].url) as store:
-        for each in sent:
+        for each in published_messages:
             service.publish(SHARD, each)
-        wait_until(lambda: read.extend(peer.read(SHARD).messages) or sent[-1] in read, timeout=60, what="all arrive")
+        wait_until(
+            lambda: arrivals.extend(peer.read(SHARD).messages) or published_messages[-1] in arrivals,
+            timeout=60,
+            what="all arrive",
+        )
         [page] = store.walk(query, with_messages=True)
-    assert read[-3:] == sent
-    assert [(stored.hash, stored.message) for stored in page.messages] == [(message_hash(SHARD, it), it) for it in sent]
+    assert arrivals[-3:] == published_messages
+    assert [(entry.hash, entry.message) for entry in page.messages] == [
+        (message_hash(SHARD, it), it) for it in published_messages
+    ]
 
 
 def test_large_messages(nodes):
     """`--max-msg-size=1024KiB` lets messages of the network's size through to a peer, its Store and a light node."""
-    sent = message(bytes(787_100))
-    read = []
+    large_message = message(bytes(787_100))
+    arrivals = []
     with WakuNode(nodes[0].url) as service, WakuNode(nodes[1].url) as peer, Store(nodes[1].url) as store:
-        service.publish(SHARD, sent)
-        wait_until(lambda: read.extend(peer.read(SHARD).messages) or sent in read, timeout=60, what="it arrives")
-        query = Query(pubsub_topic=SHARD, content_topics=(TOPIC,), start=sent.timestamp, end=sent.timestamp)
+        service.publish(SHARD, large_message)
+        wait_until(
+            lambda: arrivals.extend(peer.read(SHARD).messages) or large_message in arrivals,
+            timeout=60,
+            what="it arrives",
+        )
+        query = Query(
+            pubsub_topic=SHARD, content_topics=(TOPIC,), start=large_message.timestamp, end=large_message.timestamp
+        )
         [page] = store.walk(query, with_messages=True)
-    assert [stored.message for stored in page.messages] == [sent]
+    assert [entry.message for entry in page.messages] == [large_message]
 
 
 def test_content_topic_that_is_not_utf_8(nodes):
@@ -134,15 +151,15 @@ def test_content_topic_that_is_not_utf_8(nodes):
         assert httpx2.post(path, content=body, headers=headers).text == "OK"
         service.publish(SHARD, neighbour)
         for node in (service, peer):
-            read = []
+            reads = []
             wait_until(
-                lambda node=node, read=read: (
-                    read.append(node.read(SHARD)) or any(neighbour in it.messages for it in read)
+                lambda node=node, reads=reads: (
+                    reads.append(node.read(SHARD)) or any(neighbour in it.messages for it in reads)
                 ),
                 timeout=60,
                 what="both have come",
             )
-            assert sum(each.malformed for each in read) == 1
+            assert sum(each.malformed for each in reads) == 1
 
 
 def test_health_without_peers(tmp_path):

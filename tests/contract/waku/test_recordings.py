@@ -116,8 +116,8 @@ def test_every_recording_is_accounted_for():
         "admin-peers-B",
         "light-admin-peers",
     }
-    left = [name for name in names("") if name not in covered and not name.startswith(tuple(OTHER_ROUTES))]
-    assert left == []
+    remainder = [name for name in names("") if name not in covered and not name.startswith(tuple(OTHER_ROUTES))]
+    assert remainder == []
     assert all(names(prefix) for prefix in OTHER_ROUTES)
     assert covered <= set(names(""))
     assert set(REFUSED_PUBLICATIONS) <= set(PUBLICATIONS)
@@ -132,10 +132,10 @@ def test_reads(replaying, name):
         with pytest.raises(expected):
             node.read(SHARD)
         return
-    read = node.read(SHARD)
-    payloads = [message.payload for message in read.messages]
+    second_read = node.read(SHARD)
+    payloads = [message.payload for message in second_read.messages]
     assert expected in (payloads, len(payloads))
-    assert read.malformed == 0
+    assert second_read.malformed == 0
     if SHARD in (recorded := load(name)["request"]["path"].replace("%2F", "/")):
         method, path, *_ = requests[0]
         assert (method, path.replace("%2F", "/")) == ("GET", recorded)

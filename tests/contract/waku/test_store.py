@@ -69,20 +69,20 @@ def query(start, end, *content_topics, shard=SHARD):
     return Query(pubsub_topic=shard, content_topics=content_topics, start=start, end=end)
 
 
-def walked(store, asked, *, with_messages=False):
-    return [stored for page in store.walk(asked, with_messages=with_messages) for stored in page.messages]
+def walked(store, question, *, with_messages=False):
+    return [entry for page in store.walk(question, with_messages=with_messages) for entry in page.messages]
 
 
-def publish(store, node, sent, shard=SHARD):
+def publish(store, node, messages, shard=SHARD):
     """Publish, and wait until everything is archived."""
-    for each in sent:
+    for each in messages:
         node.publish(shard, each)
     everything = query(1, time.time_ns() + 10**12, shard=shard)
-    wait_until(lambda: len(walked(store, everything)) >= len(sent), timeout=120, what="everything is archived")
+    wait_until(lambda: len(walked(store, everything)) >= len(messages), timeout=120, what="everything is archived")
 
 
-def hashes(sent, shard=SHARD):
-    return {message_hash(shard, each) for each in sent}
+def hashes(messages, shard=SHARD):
+    return {message_hash(shard, each) for each in messages}
 
 
 def test_a_walk_finds_what_is_asked_for(store, node, manners):
@@ -94,36 +94,36 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
     node.publish(OTHER, message(now + 2))
     node.publish(SHARD, message(now + 2, ephemeral=True))
     question = query(now + 1, now + 9, TOPIC, SECOND)
-    found = walked(store, question)
-    assert {stored.hash for stored in found} == hashes(mine)
-    assert [stored.message for stored in walked(store, question, with_messages=True)] == mine
-    assert {stored.hash for stored in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
+    results = walked(store, question)
+    assert {entry.hash for entry in results} == hashes(mine)
+    assert [entry.message for entry in walked(store, question, with_messages=True)] == mine
+    assert {entry.hash for entry in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
     if manners == "nwaku":
-        assert {stored.message for stored in found} == {None}
-        pages = store.fetch(question, [stored.hash for stored in found] + [bytes(32)])
-        assert {stored.message for page in pages for stored in page.messages} == set(mine)
+        assert {entry.message for entry in results} == {None}
+        pages = store.fetch(question, [entry.hash for entry in results] + [bytes(32)])
+        assert {entry.message for page in pages for entry in page.messages} == set(mine)
     else:
-        assert [stored.message for stored in found] == mine  # a go-waku has no other way
+        assert [entry.message for entry in results] == mine  # a go-waku has no other way
 
 
 def test_large_messages_arrive_live_and_from_the_store(store, node):
     """Clients of the network send segments only above 786,432 bytes."""
     now = time.time_ns()
-    sent = [WakuMessage(payload=os.urandom(787_100), content_topic=TOPIC, timestamp=now + n) for n in range(20)]
+    messages = [WakuMessage(payload=os.urandom(787_100), content_topic=TOPIC, timestamp=now + n) for n in range(20)]
     with suppress(NotSubscribed):
         node.read(SHARD)
     node.subscribe([SHARD])
-    publish(store, node, sent)
-    assert {message.timestamp for message in node.read(SHARD).messages} == {each.timestamp for each in sent}
-    asked = query(now, now + 20, TOPIC)
-    assert [stored.message for stored in walked(store, asked, with_messages=True)] == sent
+    publish(store, node, messages)
+    assert {message.timestamp for message in node.read(SHARD).messages} == {each.timestamp for each in messages}
+    question = query(now, now + 20, TOPIC)
+    assert [entry.message for entry in walked(store, question, with_messages=True)] == messages
 
 
 def test_more_messages_of_one_time_than_a_page(store, node):
     now = time.time_ns()
-    sent = [message(now) for _ in range(230)] + [message(now + 1) for _ in range(30)]
-    publish(store, node, sent)
-    assert {stored.hash for stored in walked(store, query(now, now + 1, TOPIC))} == hashes(sent)
+    messages = [message(now) for _ in range(230)] + [message(now + 1) for _ in range(30)]
+    publish(store, node, messages)
+    assert {entry.hash for entry in walked(store, query(now, now + 1, TOPIC))} == hashes(messages)
     assert len(walked(store, query(now, now, TOPIC))) == 230
 
 
@@ -133,18 +133,18 @@ def test_messages_without_a_timestamp_hide_no_others(store, node, manners):
     early = [message(start + number) for number in range(5)]
     timeless = [message(0) for _ in range(120)]
     publish(store, node, [*early, *timeless])
-    found = {stored.hash for stored in walked(store, query(start, time.time_ns(), TOPIC))}
-    assert hashes(early) <= found
+    found_hashes = {entry.hash for entry in walked(store, query(start, time.time_ns(), TOPIC))}
+    assert hashes(early) <= found_hashes
     if manners != "nwaku":  # a nwaku gives them a time before it relays them
-        assert found == hashes([*early, *timeless])
+        assert found_hashes == hashes([*early, *timeless])
 
 
 def test_the_hash_of_a_message_with_meta(store, node, manners):
     now = time.time_ns()
-    sent = message(now, meta=b"meta")
-    publish(store, node, [sent])
-    [found] = walked(store, query(now, now, TOPIC))
-    assert (found.hash == message_hash(SHARD, sent)) is (manners == "nwaku")  # Store v1 leaves meta out
+    own_message = message(now, meta=b"meta")
+    publish(store, node, [own_message])
+    [result] = walked(store, query(now, now, TOPIC))
+    assert (result.hash == message_hash(SHARD, own_message)) is (manners == "nwaku")  # Store v1 leaves meta out
 
 
 def test_a_node_without_a_store(serve):
@@ -184,12 +184,12 @@ def test_a_node_that_does_not_answer(url):
 def test_the_cursor_goes_back_as_recorded():
     first, second = (recordings.load("waku-rest", f"store-v1-page{number}") for number in (1, 2))
     page, cursor = decode_v1(first.text.encode(), SHARD)
-    assert [base64.b64encode(stored.message.payload).decode() for stored in page.messages] == [
+    assert [base64.b64encode(entry.message.payload).decode() for entry in page.messages] == [
         each["payload"] for each in first.answer["messages"]
     ]
-    sent = {name: values[0] for name, values in parse_qs(urlsplit(second.path).query).items()}
+    parameters = {name: values[0] for name, values in parse_qs(urlsplit(second.path).query).items()}
     assert cursor is not None
-    assert cursor.parameters.items() <= sent.items()
+    assert cursor.parameters.items() <= parameters.items()
     assert not cursor.is_timeless
 
 
@@ -210,19 +210,19 @@ def test_a_go_waku_asks_a_peer_by_its_store_v3():
         server.answers = [(each.status, each.text.encode()) for each in (*pages, hashes_only, by_hash)]
         everything = query(1, 2**62, TOPIC)
         walk = store.walk(everything, with_messages=True)
-        found = [stored for _, page in zip(pages, walk, strict=False) for stored in page.messages]
+        results = [entry for _, page in zip(pages, walk, strict=False) for entry in page.messages]
         rows = [row for page in pages for row in page.answer["messages"]]
-        assert [base64.b64encode(stored.message.payload).decode() for stored in found] == [
+        assert [base64.b64encode(entry.message.payload).decode() for entry in results] == [
             row["message"]["payload"] for row in rows
         ]
-        assert [base64.b64encode(stored.hash).decode() for stored in found] == [row["message_hash"] for row in rows]
+        assert [base64.b64encode(entry.hash).decode() for entry in results] == [row["message_hash"] for row in rows]
         hashes = walked(store, everything)
-        assert {stored.message for stored in hashes} == {None}
-        assert {stored.hash for stored in found} <= {stored.hash for stored in hashes}
-        [page] = store.fetch(everything, [found[0].hash])
-        assert page.messages == (found[0],)
-        asked = [sent_parameters(path) for _, path, *_ in server.requests]
-    assert asked == [sent_parameters(each.path) for each in (*pages, hashes_only, by_hash)]
+        assert {entry.message for entry in hashes} == {None}
+        assert {entry.hash for entry in results} <= {entry.hash for entry in hashes}
+        [page] = store.fetch(everything, [results[0].hash])
+        assert page.messages == (results[0],)
+        request_parameters = [sent_parameters(path) for _, path, *_ in server.requests]
+    assert request_parameters == [sent_parameters(each.path) for each in (*pages, hashes_only, by_hash)]
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_a_nwaku_asks_a_peer(serve):
     there = serve(nwaku.create_app(DevelopmentNode(SETTINGS)))
     here = serve(nwaku.create_app(DevelopmentNode(SETTINGS)))
     now = time.time_ns()
-    sent = [message(now + number) for number in range(130)]
+    messages = [message(now + number) for number in range(130)]
     with NodeClient(str(there.base_url)) as node, Store(str(there.base_url)) as its_store:
-        publish(its_store, node, sent)
+        publish(its_store, node, messages)
     peer = PEER.replace("60109", str(there.base_url.port))
     with Store(str(here.base_url), peer=peer) as store, Store(str(here.base_url)) as own:
-        found = walked(store, query(now, now + 200, TOPIC))
-        assert {stored.hash for stored in found} == hashes(sent)
-        pages = store.fetch(query(now, now + 200, TOPIC), [stored.hash for stored in found])
+        results = walked(store, query(now, now + 200, TOPIC))
+        assert {entry.hash for entry in results} == hashes(messages)
+        pages = store.fetch(query(now, now + 200, TOPIC), [entry.hash for entry in results])
         assert sum(len(page.messages) for page in pages) == 130
         assert walked(own, query(now, now + 200, TOPIC)) == []
 
@@ -263,5 +263,5 @@ def test_a_go_waku_is_asked_by_its_store_v1(name):
     with serving() as server, Store(server.url) as store:
         server.answers = [(each.status, each.text.encode()) for each in recorded]
         assert walked(store, query(1, 2, TOPIC)) == []
-        asked = [urlsplit(path).path for _, path, *_ in server.requests]
-    assert asked == ["/store/v3/messages", "/store/v1/messages"]
+        paths = [urlsplit(path).path for _, path, *_ in server.requests]
+    assert paths == ["/store/v3/messages", "/store/v1/messages"]

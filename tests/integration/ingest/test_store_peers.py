@@ -103,7 +103,7 @@ def test_peer_is_asked_by_another_node_after_a_failed_fetch(bench, elsewhere, pe
     with pytest.raises(NodeUnreachable):
         list(peer.fetch(question, [entry.hash]))
     [page] = peer.fetch(question, [entry.hash])
-    assert [store_message.hash for store_message in page.messages] == [entry.hash]
+    assert [row.hash for row in page.messages] == [entry.hash]
     peer.close()
 
 

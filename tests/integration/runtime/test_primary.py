@@ -11,12 +11,12 @@ from wakupush.runtime.connections.sentinel import shut_connections
 def test_queries_at_the_old_primary_end_at_once():
     with socket.create_server(("127.0.0.1", 0)) as old, socket.create_server(("127.0.0.1", 0)) as other:
         waiting, other_connection = (socket.create_connection(each.getsockname()) for each in (old, other))
-        got = []
-        thread = threading.Thread(target=lambda: got.append(waiting.recv(1)))
+        answers = []
+        thread = threading.Thread(target=lambda: answers.append(waiting.recv(1)))
         thread.start()
         assert shut_connections(("localhost", old.getsockname()[1])) == 1
         thread.join(10)
-        assert got == [b""]
+        assert answers == [b""]
         accepted, _ = other.accept()
         other_connection.sendall(b"x")
         assert accepted.recv(1) == b"x"
