@@ -144,7 +144,7 @@ def _dsn(server: PostgresServer, database: str) -> str:
 
 @pytest.fixture
 def open_server(dsn, redis_server, redis, node, gorush):  # noqa: ARG001 - Redis is empty
-    opened = []
+    context_pairs = []
 
     def open_it(**settings):
         base = {
@@ -174,12 +174,12 @@ def open_server(dsn, redis_server, redis, node, gorush):  # noqa: ARG001 - Redis
             answers=AtEnd(),
             repeats=AtEnd(),
         )
-        opened.append((context, observer))
+        context_pairs.append((context, observer))
         return Server(context, observer)
 
     httpx2.delete(f"{gorush}/dev/faults")
     yield open_it
-    for context, observer in opened:
+    for context, observer in context_pairs:
         observer.close()
         context.close()
         context.app.close()

@@ -131,10 +131,10 @@ def test_what_is_unread_stays_after_unsubscribing(client, node):
 
 
 def test_the_oldest_of_a_topic_goes():
-    recorded = recordings.load(AREA, "filter-messages-overflow").answer
+    recorded_messages = recordings.load(AREA, "filter-messages-overflow").answer
     unhurried = GoWakuFilter({SHARD}, a_second_later_each_time())
     unhurried.subscribe(SHARD, [TOPIC])
-    numbers = [int(base64.b64decode(message["payload"])[:8]) for message in recorded]
+    numbers = [int(base64.b64decode(message["payload"])[:8]) for message in recorded_messages]
     assert numbers == list(range(numbers[0], numbers[0] + GoWakuFilter.CAPACITY))
     for number in range(numbers[-1] + 1):
         unhurried.deliver(SHARD, WakuMessage(payload=b"%d" % number, content_topic=TOPIC))

@@ -20,7 +20,7 @@ from wakupush.devnet.node.nwaku import create_app
 from wakupush.devnet.node.state import DevelopmentNode, NodeSettings
 
 
-def _named(pattern: str) -> set[str]:
+def _names_like(pattern: str) -> set[str]:
     return {name for name in recordings.names(AREA) if re.fullmatch(pattern, name)}
 
 
@@ -40,23 +40,23 @@ NOT_IMITATED = {
     r".*-size-(153551|1048527)": "a limit of our own encoding, which is a few bytes shorter than nwaku's",
     r"relay-get-(after-size-.*|1024KiB-A-alone)": "its peers get all that the node takes",
 }
-SKIPPED = {name for pattern in NOT_IMITATED for name in _named(pattern)}
+SKIPPED = {name for pattern in NOT_IMITATED for name in _names_like(pattern)}
 
 #: Requests to a node that has joined both shards: status, headers and body are as recorded.
 FRESH = {
-    *_named(r"relay-(subscribe|resubscribe|unsubscribe|publish).*"),
-    *_named(r"relay-get-(unencoded-topic|not-subscribed|nonsense|empty|command-line-shard|no-peers-ever)"),
-    *_named(r"not-found.*|relay-subscriptions-get|debug-info-post|store-v1.*"),
-    *_named(r"filter-(re)?subscribe.*"),
-    *_named(r"filter-messages-(before-subscribe|not-subscribed|by-shard|unencoded|after-client-restart)"),
-    *_named(r"filter-ping-(before-subscribe|no-id|after-service-restart|after-unsubscribe-all)"),
-    *_named(r"filter-unsubscribe-(again|all-again|bad-json)"),
-    *_named(r"lightpush-v[13].*"),
+    *_names_like(r"relay-(subscribe|resubscribe|unsubscribe|publish).*"),
+    *_names_like(r"relay-get-(unencoded-topic|not-subscribed|nonsense|empty|command-line-shard|no-peers-ever)"),
+    *_names_like(r"not-found.*|relay-subscriptions-get|debug-info-post|store-v1.*"),
+    *_names_like(r"filter-(re)?subscribe.*"),
+    *_names_like(r"filter-messages-(before-subscribe|not-subscribed|by-shard|unencoded|after-client-restart)"),
+    *_names_like(r"filter-ping-(before-subscribe|no-id|after-service-restart|after-unsubscribe-all)"),
+    *_names_like(r"filter-unsubscribe-(again|all-again|bad-json)"),
+    *_names_like(r"lightpush-v[13].*"),
 } - SKIPPED
 #: Requests to a node with filter subscriptions to two topics, and to one of them on the other shard.
 SUBSCRIBED = {
-    *_named(r"filter-messages-(again|empty|after-service-restart)"),
-    *_named(r"filter-ping|filter-ping-after-resubscribe|filter-unsubscribe(-all|-unknown)?"),
+    *_names_like(r"filter-messages-(again|empty|after-service-restart)"),
+    *_names_like(r"filter-ping|filter-ping-after-resubscribe|filter-unsubscribe(-all|-unknown)?"),
 }
 #: What stands otherwise before a request to a fresh node.
 BEFORE = {
@@ -84,17 +84,19 @@ BEFORE = {
     "relay-get-dup-own": ["relay-publish-dup-1", "relay-publish-dup-2"],
     "relay-get-dup-after-read-own": ["relay-publish-dup-1", "relay-get-dup-own", "relay-publish-dup-3"],
 }
-STORE = _named(r"store-v3.*") - SKIPPED - {"store-v3-post", "store-v3-remote-peer"}
+STORE = _names_like(r"store-v3.*") - SKIPPED - {"store-v3-post", "store-v3-remote-peer"}
 FRESH |= {*BEFORE, "store-v3-post"}
 #: What the other tests compare.
 COMPARED_BELOW = {
-    "test_relay_messages_as_recorded": _named(r"relay-get-(after-double-subscription-[01]|no-peers|shard-(32|64))"),
+    "test_relay_messages_as_recorded": _names_like(
+        r"relay-get-(after-double-subscription-[01]|no-peers|shard-(32|64))"
+    ),
     "test_what_was_accepted_reads_back_as_recorded": {"relay-get-many"},
-    "test_full_relay_cache": _named(r"relay-get-overflow-(1|2|other-topic)"),
+    "test_full_relay_cache": _names_like(r"relay-get-overflow-(1|2|other-topic)"),
     "test_full_relay_cache_keeps_what_arrives": {"relay-get-overflow-late"},
     "test_restart": {"relay-get-after-restart", "relay-get-after-restart-rest"},
     "test_own_publication_of_a_known_message": {"relay-get-dup-after-read"},
-    "test_filter_messages_as_recorded": _named(r"filter-messages(-(ct2|own-push|two-shards|after-resubscribe))?"),
+    "test_filter_messages_as_recorded": _names_like(r"filter-messages(-(ct2|own-push|two-shards|after-resubscribe))?"),
     "test_full_filter_cache": {"filter-messages-overflow"},
     "test_filter_expires": {"filter-messages-expired", "filter-ping-expired"},
     "test_info_version_health_and_peers": {"debug-info", "debug-version", "info", "version", "health", "admin-peers"},
@@ -106,7 +108,7 @@ COMPARED_BELOW = {
 def test_every_recording_is_accounted_for() -> None:
     groups = (FRESH, SUBSCRIBED, STORE, *COMPARED_BELOW.values(), SKIPPED)
     assert sorted(name for group in groups for name in group) == sorted(recordings.names(AREA))
-    assert [pattern for pattern in NOT_IMITATED if not _named(pattern)] == []
+    assert [pattern for pattern in NOT_IMITATED if not _names_like(pattern)] == []
     assert COMPARED_BELOW.keys() <= globals().keys()
 
 
@@ -162,7 +164,7 @@ def test_what_was_accepted_reads_back_as_recorded(serving: Serving) -> None:
     recorded = recordings.load(AREA, "relay-get-many").answer
     published = {
         _json_of(recording)["payload"].rstrip("="): recording
-        for recording in (recordings.load(AREA, name) for name in sorted(_named("relay-publish.*")))
+        for recording in (recordings.load(AREA, name) for name in sorted(_names_like("relay-publish.*")))
         if recording.status == 200 and not payload_size(recording.name)
     }
     for message in recorded:

@@ -164,13 +164,13 @@ def load(name):
     return json.loads((RECORDINGS / f"{name}.json").read_text())
 
 
-def posted(name, body):
+def own_notifications(name, body):
     """Ours that come closest to what was posted; a platform that we do not serve stands as a switched-off Android."""
     if name in STAND_INS:
         sources = STAND_INS[name]
     else:
-        listed = body.get("notifications") if isinstance(body, dict) else None
-        sources = [(each.get("notif_id"), each.get("platform"), each.get("topic")) for each in listed or [{}]]
+        notifications = body.get("notifications") if isinstance(body, dict) else None
+        sources = [(each.get("notif_id"), each.get("platform"), each.get("topic")) for each in notifications or [{}]]
     return [
         Notification(
             notif_id=notif_id or f"position-{position}",
@@ -193,7 +193,7 @@ def test_every_recording_is_accounted_for():
 @pytest.mark.parametrize("name", EXPECTED)
 def test_answers(name):
     recording = load(name)
-    notifications = posted(name, recording["request"]["body"])
+    notifications = own_notifications(name, recording["request"]["body"])
     answer = recording["response"]["body"]
     body = answer if isinstance(answer, str) else json.dumps(answer)
     expected = EXPECTED[name] if isinstance(EXPECTED[name], list) else [EXPECTED[name]] * len(notifications)

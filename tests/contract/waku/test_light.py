@@ -27,7 +27,7 @@ SHARD, TOPIC = "/waku/2/rs/16/32", "/waku/1/0x1a2b3c4d/rfc26"
 MESSAGE = WakuMessage(payload=b"lp", content_topic=TOPIC)
 
 
-def recorded(*beginnings):
+def recordings_like(*beginnings):
     """Parametrize with the recordings of both nodes whose names begin so."""
     params = [
         pytest.param(recordings.load(area, name), id=f"{area}/{name}")
@@ -71,7 +71,7 @@ def asking(serve):
     return ask
 
 
-@recorded("filter-subscribe", "filter-resubscribe")
+@recordings_like("filter-subscribe", "filter-resubscribe")
 def test_subscriptions(recording, asking):
     async def work(node):
         await node.subscribe(SHARD, [TOPIC])
@@ -94,7 +94,7 @@ def test_an_answer_without_json_is_no_subscription(asking):
         asking((200, "no JSON"), work)
 
 
-@recorded("filter-ping")
+@recordings_like("filter-ping")
 def test_pings(recording, asking):
     async def work(node):
         await node.ping()
@@ -108,7 +108,7 @@ def test_pings(recording, asking):
             asking(answer_of(recording), work)
 
 
-@recorded("filter-unsubscribe")
+@recordings_like("filter-unsubscribe")
 def test_unsubscribing(recording, asking):
     async def work(node):
         await node.unsubscribe(SHARD, [TOPIC])
@@ -137,7 +137,7 @@ def test_unanswered_subscription_gives_advice(serve, method):
     asyncio.run(run())
 
 
-@recorded("filter-messages")
+@recordings_like("filter-messages")
 def test_reads(recording, asking):
     """A nwaku has no path of shard and content topic, and answers to the content topic alone."""
     no_path = recordings.load(NWAKU, "filter-messages-by-shard")
@@ -190,7 +190,7 @@ def error_of(recording):
     return NodeRefused if recording.status == 400 else NodeUnreachable
 
 
-@recorded("lightpush-v1", "lightpush-v3")
+@recordings_like("lightpush-v1", "lightpush-v3")
 def test_light_push(recording, asking):
     answers = [NO_V3[0]] if "-v1" in recording.name else []
     if error := error_of(recording):
@@ -299,7 +299,7 @@ def test_a_push_that_reaches_nobody_fails(asking, monkeypatch):
     assert len(requests) == light.ATTEMPTS
 
 
-@recorded("relay-get")
+@recordings_like("relay-get")
 def test_relay_reads(recording, asking):
     async def work(relay):
         return await relay.read(SHARD)

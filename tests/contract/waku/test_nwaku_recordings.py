@@ -20,7 +20,7 @@ QUERY = Query(pubsub_topic=SHARD, content_topics=(), start=1, end=2)
 EMPTY_PAGE = {"requestId": "", "statusCode": 200, "statusDesc": "OK", "messages": []}
 
 
-def recorded(*beginnings):
+def recordings_like(*beginnings):
     names = sorted(name for name in recordings.names(AREA) if name.startswith(beginnings))
     return pytest.mark.parametrize("name", names)
 
@@ -30,7 +30,7 @@ def response(recording):
 
 
 @contextmanager
-def answered(kind, *answers):
+def answering_client(kind, *answers):
     """A client whose requests get some answers in turn."""
     with serving() as server, kind(server.url) as client:
         server.answers = [*answers]
@@ -45,10 +45,10 @@ def error_of(recording):
     return NodeRefused if is_judged else NodeUnreachable
 
 
-@recorded("relay-get", "light-relay-get")
+@recordings_like("relay-get", "light-relay-get")
 def test_reads(name):
     recording = recordings.load(AREA, name)
-    with answered(WakuNode, response(recording)) as node:
+    with answering_client(WakuNode, response(recording)) as node:
         if recording.status == 404:
             with pytest.raises(NotSubscribed):
                 node.read(SHARD)
@@ -57,10 +57,10 @@ def test_reads(name):
     assert (len(second_read.messages), second_read.malformed) == (len(recording.answer), 0)
 
 
-@recorded("relay-publish", "light-relay-publish")
+@recordings_like("relay-publish", "light-relay-publish")
 def test_publications(name):
     recording = recordings.load(AREA, name)
-    with answered(WakuNode, response(recording)) as node:
+    with answering_client(WakuNode, response(recording)) as node:
         if error := error_of(recording):
             with pytest.raises(error):
                 node.publish(SHARD, MESSAGE)
@@ -68,10 +68,10 @@ def test_publications(name):
             node.publish(SHARD, MESSAGE)
 
 
-@recorded("relay-subscribe", "light-relay-subscribe")
+@recordings_like("relay-subscribe", "light-relay-subscribe")
 def test_subscriptions(name):
     recording = recordings.load(AREA, name)
-    with answered(WakuNode, response(recording)) as node:
+    with answering_client(WakuNode, response(recording)) as node:
         if error := error_of(recording):
             with pytest.raises(error):
                 node.subscribe([SHARD])
@@ -79,42 +79,42 @@ def test_subscriptions(name):
             node.subscribe([SHARD])
 
 
-@recorded("health", "light-health")
+@recordings_like("health", "light-health")
 def test_health(name):
     """READY is not enough: so says a node without any peer, or a light node without a service node."""
     recording = recordings.load(AREA, name)
     info = response(recordings.load(AREA, "debug-info"))
     states = {"health": "READY", "light-health-connected": "READY", "health-head": "ALIVE"}
     state = states.get(name, "Disconnected")
-    with answered(WakuNode, response(recording), info) as node:
+    with answering_client(WakuNode, response(recording), info) as node:
         assert node.health() == NodeHealth(ready=state != "Disconnected", state=state)
 
 
 def test_relay_peers():
     recording = recordings.load(AREA, "admin-peers-relay")
     shards = [SHARD, "/waku/2/rs/16/64", "/waku/2/rs/16/0", "/waku/2/rs/16/1"]
-    with answered(WakuNode, response(recording)) as node:
+    with answering_client(WakuNode, response(recording)) as node:
         assert node.relay_peers(shards) == dict(zip(shards, [1, 1, 0, 0], strict=True))
 
 
 @pytest.mark.parametrize("name", ["not-found", "light-relay-get"])
 def test_relay_peers_may_be_unknown(name):
-    with answered(WakuNode, response(recordings.load(AREA, name))) as node:
+    with answering_client(WakuNode, response(recordings.load(AREA, name))) as node:
         assert node.relay_peers([SHARD]) == {}
 
 
 @pytest.mark.parametrize("body", [b'[{"shard": 32}]', b"{}x", b'"x"', b'[["shard"]]'])
 def test_what_is_no_list_of_peers(body):
-    with answered(WakuNode, (200, body)) as node, pytest.raises(NodeUnreadable):
+    with answering_client(WakuNode, (200, body)) as node, pytest.raises(NodeUnreadable):
         node.relay_peers([SHARD])
 
 
-@recorded("store-v3")
+@recordings_like("store-v3")
 def test_store_pages(name):
     """A page of a walk; the status in the body counts, whatever HTTP says."""
     recording = recordings.load(AREA, name)
     first, page = (200, json.dumps(EMPTY_PAGE).encode()), response(recording)
-    with answered(Store, first, page, first) as store:
+    with answering_client(Store, first, page, first) as store:
         walk = store.walk(QUERY, with_messages=False)
         if recording.status != 200 or recording.answer["statusCode"] != 200:
             with pytest.raises(NodeError):
@@ -128,12 +128,12 @@ def test_store_pages(name):
     assert [entry.hash for entry in first_page.messages if entry.message is None] == without_data
 
 
-@recorded("store-v3-data", "store-v3-desc", "store-v3-time-range")
+@recordings_like("store-v3-data", "store-v3-desc", "store-v3-time-range")
 def test_store_messages_have_our_hash(name):
     rows = recordings.load(AREA, name).answer["messages"]
     query = Query(pubsub_topic=SHARD, content_topics=(), start=1, end=2**62)
     page = 200, json.dumps({**EMPTY_PAGE, "messages": rows}).encode()
-    with answered(Store, page) as store:
-        [fetched] = store.fetch(query, [bytes(32)])
-    assert [f"0x{entry.hash.hex()}" for entry in fetched.messages] == [row["messageHash"] for row in rows]
-    assert [entry.message.timestamp for entry in fetched.messages] == [row["message"]["timestamp"] for row in rows]
+    with answering_client(Store, page) as store:
+        [fetched_page] = store.fetch(query, [bytes(32)])
+    assert [f"0x{entry.hash.hex()}" for entry in fetched_page.messages] == [row["messageHash"] for row in rows]
+    assert [entry.message.timestamp for entry in fetched_page.messages] == [row["message"]["timestamp"] for row in rows]

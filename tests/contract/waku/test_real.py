@@ -46,7 +46,7 @@ def read_until(node, count, seconds=5.0):
 
 
 def test_published_messages_read_back_equal(node):
-    published = [
+    published_messages = [
         message(),
         message(meta=bytes(range(64)), ephemeral=True),
         message(version=0),
@@ -58,10 +58,10 @@ def test_published_messages_read_back_equal(node):
         message(payload=bytes(range(256)) * 400),
     ]
     node.subscribe([SHARD, OTHER])
-    for each in published:
+    for each in published_messages:
         node.publish(SHARD, each)
-    messages = read_until(node, len(published))
-    assert sorted(messages, key=lambda each: each.payload) == sorted(published, key=lambda each: each.payload)
+    messages = read_until(node, len(published_messages))
+    assert sorted(messages, key=lambda each: each.payload) == sorted(published_messages, key=lambda each: each.payload)
     assert node.read(SHARD).messages == ()
     assert node.read(OTHER).messages == ()
 

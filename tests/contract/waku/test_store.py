@@ -69,7 +69,7 @@ def query(start, end, *content_topics, shard=SHARD):
     return Query(pubsub_topic=shard, content_topics=content_topics, start=start, end=end)
 
 
-def walked(store, question, *, with_messages=False):
+def archived_messages(store, question, *, with_messages=False):
     return [entry for page in store.walk(question, with_messages=with_messages) for entry in page.messages]
 
 
@@ -78,7 +78,9 @@ def publish(store, node, messages, shard=SHARD):
     for each in messages:
         node.publish(shard, each)
     everything = query(1, time.time_ns() + 10**12, shard=shard)
-    wait_until(lambda: len(walked(store, everything)) >= len(messages), timeout=120, what="everything is archived")
+    wait_until(
+        lambda: len(archived_messages(store, everything)) >= len(messages), timeout=120, what="everything is archived"
+    )
 
 
 def hashes(messages, shard=SHARD):
@@ -94,10 +96,10 @@ def test_a_walk_finds_what_is_asked_for(store, node, manners):
     node.publish(OTHER, message(now + 2))
     node.publish(SHARD, message(now + 2, ephemeral=True))
     question = query(now + 1, now + 9, TOPIC, SECOND)
-    results = walked(store, question)
+    results = archived_messages(store, question)
     assert {entry.hash for entry in results} == hashes(mine)
-    assert [entry.message for entry in walked(store, question, with_messages=True)] == mine
-    assert {entry.hash for entry in walked(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
+    assert [entry.message for entry in archived_messages(store, question, with_messages=True)] == mine
+    assert {entry.hash for entry in archived_messages(store, query(now + 1, now + 9))} == hashes([*mine, foreign])
     if manners == "nwaku":
         assert {entry.message for entry in results} == {None}
         pages = store.fetch(question, [entry.hash for entry in results] + [bytes(32)])
@@ -116,15 +118,15 @@ def test_large_messages_arrive_live_and_from_the_store(store, node):
     publish(store, node, messages)
     assert {message.timestamp for message in node.read(SHARD).messages} == {each.timestamp for each in messages}
     question = query(now, now + 20, TOPIC)
-    assert [entry.message for entry in walked(store, question, with_messages=True)] == messages
+    assert [entry.message for entry in archived_messages(store, question, with_messages=True)] == messages
 
 
 def test_more_messages_of_one_time_than_a_page(store, node):
     now = time.time_ns()
     messages = [message(now) for _ in range(230)] + [message(now + 1) for _ in range(30)]
     publish(store, node, messages)
-    assert {entry.hash for entry in walked(store, query(now, now + 1, TOPIC))} == hashes(messages)
-    assert len(walked(store, query(now, now, TOPIC))) == 230
+    assert {entry.hash for entry in archived_messages(store, query(now, now + 1, TOPIC))} == hashes(messages)
+    assert len(archived_messages(store, query(now, now, TOPIC))) == 230
 
 
 def test_messages_without_a_timestamp_hide_no_others(store, node, manners):
@@ -133,7 +135,7 @@ def test_messages_without_a_timestamp_hide_no_others(store, node, manners):
     early = [message(start + number) for number in range(5)]
     timeless = [message(0) for _ in range(120)]
     publish(store, node, [*early, *timeless])
-    found_hashes = {entry.hash for entry in walked(store, query(start, time.time_ns(), TOPIC))}
+    found_hashes = {entry.hash for entry in archived_messages(store, query(start, time.time_ns(), TOPIC))}
     assert hashes(early) <= found_hashes
     if manners != "nwaku":  # a nwaku gives them a time before it relays them
         assert found_hashes == hashes([*early, *timeless])
@@ -143,7 +145,7 @@ def test_the_hash_of_a_message_with_meta(store, node, manners):
     now = time.time_ns()
     own_message = message(now, meta=b"meta")
     publish(store, node, [own_message])
-    [result] = walked(store, query(now, now, TOPIC))
+    [result] = archived_messages(store, query(now, now, TOPIC))
     assert (result.hash == message_hash(SHARD, own_message)) is (manners == "nwaku")  # Store v1 leaves meta out
 
 
@@ -151,7 +153,7 @@ def test_a_node_without_a_store(serve):
     app = nwaku.create_app(DevelopmentNode(SETTINGS))
     app.router.routes[:] = [route for route in app.router.routes if "store" not in route.path]
     with Store(str(serve(app).base_url)) as store, pytest.raises(NodeError):
-        walked(store, query(1, 2))
+        archived_messages(store, query(1, 2))
 
 
 @pytest.mark.parametrize("manners", APPS)
@@ -167,14 +169,14 @@ def test_a_page_that_fails_ends_the_walk_with_a_name(store, node, url, manners, 
     httpx2.post(f"{url}/dev/faults", json={"path": "/store", "times": 1, **fault}).raise_for_status()
     with pytest.raises(NodeError):
         next(pages)
-    assert len(walked(store, query(now, now + 200, TOPIC))) == 150
+    assert len(archived_messages(store, query(now, now + 200, TOPIC))) == 150
 
 
 @pytest.mark.parametrize("manners", ["nwaku"])
 def test_a_node_that_does_not_answer(url):
     httpx2.post(f"{url}/dev/faults", json={"path": "/store", "kind": "hang"}).raise_for_status()
     with Store(url, timeout=0.2) as hasty, pytest.raises(NodeUnreachable):
-        walked(hasty, query(1, 2))
+        archived_messages(hasty, query(1, 2))
     httpx2.delete(f"{url}/dev/faults")
 
 
@@ -216,7 +218,7 @@ def test_a_go_waku_asks_a_peer_by_its_store_v3():
             row["message"]["payload"] for row in rows
         ]
         assert [base64.b64encode(entry.hash).decode() for entry in results] == [row["message_hash"] for row in rows]
-        hashes = walked(store, everything)
+        hashes = archived_messages(store, everything)
         assert {entry.message for entry in hashes} == {None}
         assert {entry.hash for entry in results} <= {entry.hash for entry in hashes}
         [page] = store.fetch(everything, [results[0].hash])
@@ -237,7 +239,7 @@ def test_a_peer_that_cannot_be_asked_fails_the_walk(area, name):
     recording = recordings.load(area, name)
     with serving((recording.status, recording.text.encode())) as server, Store(server.url, peer=PEER) as store:
         with pytest.raises(NodeError):
-            walked(store, query(1, 2, TOPIC))
+            archived_messages(store, query(1, 2, TOPIC))
         assert [urlsplit(path).path for _, path, *_ in server.requests] == ["/store/v3/messages"]
 
 
@@ -250,11 +252,11 @@ def test_a_nwaku_asks_a_peer(serve):
         publish(its_store, node, messages)
     peer = PEER.replace("60109", str(there.base_url.port))
     with Store(str(here.base_url), peer=peer) as store, Store(str(here.base_url)) as own:
-        results = walked(store, query(now, now + 200, TOPIC))
+        results = archived_messages(store, query(now, now + 200, TOPIC))
         assert {entry.hash for entry in results} == hashes(messages)
         pages = store.fetch(query(now, now + 200, TOPIC), [entry.hash for entry in results])
         assert sum(len(page.messages) for page in pages) == 130
-        assert walked(own, query(now, now + 200, TOPIC)) == []
+        assert archived_messages(own, query(now, now + 200, TOPIC)) == []
 
 
 @pytest.mark.parametrize("name", ["store-v3-local", "store-v3-against-go-waku-store", "store-v3-no-match"])
@@ -262,6 +264,6 @@ def test_a_go_waku_is_asked_by_its_store_v1(name):
     recorded = recordings.load("waku-rest", name), recordings.load("waku-rest", "store-v1-empty")
     with serving() as server, Store(server.url) as store:
         server.answers = [(each.status, each.text.encode()) for each in recorded]
-        assert walked(store, query(1, 2, TOPIC)) == []
+        assert archived_messages(store, query(1, 2, TOPIC)) == []
         paths = [urlsplit(path).path for _, path, *_ in server.requests]
     assert paths == ["/store/v3/messages", "/store/v1/messages"]

@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 @pytest.fixture
-def grown(connection, redis):
+def measure(connection, redis):
     """Return what says how much is stored more than at the beginning of the test."""
     connection.execute("CREATE TABLE things (thing bytea)")
     connection.execute("CREATE TABLE parts (day int, thing bytea) PARTITION BY RANGE (day)")
@@ -33,31 +33,31 @@ def fill(connection, table, rows):
             copy.write_row(row)
 
 
-def test_sizes_include_indexes_toast_and_partitions(connection, grown):
-    assert (grown().rows, grown().bytes) == ({}, {})
+def test_sizes_include_indexes_toast_and_partitions(connection, measure):
+    assert (measure().rows, measure().bytes) == ({}, {})
     connection.execute("CREATE INDEX ON things (thing)")
-    indexed = grown().bytes["things"]
+    index_bytes = measure().bytes["things"]
     fill(connection, "parts", ((number % 2, token_bytes(20_000)) for number in range(100)))
     fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
-    growth = grown()
+    growth = measure()
     assert growth.rows == {"things": ROWS, "parts": 100}
     assert 100 * 20_000 < growth.bytes["parts"] < 100 * 20_000 * 1.2
-    assert growth.bytes["things"] - indexed > 2 * ROWS * BYTES
+    assert growth.bytes["things"] - index_bytes > 2 * ROWS * BYTES
 
 
-def test_what_is_deleted_is_not_stored(connection, grown):
+def test_what_is_deleted_is_not_stored(connection, measure):
     fill(connection, "things", ((token_bytes(BYTES),) for _ in range(ROWS)))
     connection.execute("DELETE FROM things")
-    growth = grown()
+    growth = measure()
     assert (growth.rows, growth.bytes) == ({}, {})
 
 
-def test_what_redis_keeps_counts(redis, grown):
+def test_what_redis_keeps_counts(redis, measure):
     redis.set("thing", bytes(MIB))
-    assert 0.9 * MIB <= grown().redis < 2.5 * MIB  # what its allocator has or takes besides is a part of that
+    assert 0.9 * MIB <= measure().redis < 2.5 * MIB  # what its allocator has or takes besides is a part of that
     redis.delete("thing")
     # The connection's buffer has as many bytes until Redis shrinks it.
-    wait_until(lambda: grown().redis < MIB / 2, timeout=60, what="what is deleted is not counted")
+    wait_until(lambda: measure().redis < MIB / 2, timeout=60, what="what is deleted is not counted")
 
 
 NEEDS = """
@@ -94,5 +94,5 @@ def test_what_we_started_is_not_the_work_of_others(tmp_path):
         start_time, before = time.monotonic(), cpu_of(burns)
         busy, others = Share(used_by_all), Share(used_by_others)
         wait_until(lambda: cpu_of(burns) >= 0.9, timeout=60, what="a second was burnt")
-        burnt, ours = cpu_of(burns) - before, busy.share() - others.share()
-    assert ours * (time.monotonic() - start_time) * psutil.cpu_count() >= burnt - 0.2  # their clocks tick every 10 ms
+        theirs, ours = cpu_of(burns) - before, busy.share() - others.share()
+    assert ours * (time.monotonic() - start_time) * psutil.cpu_count() >= theirs - 0.2  # their clocks tick every 10 ms

@@ -38,7 +38,7 @@ def run(dsn, monkeypatch):
 
 
 @pytest.fixture
-def listed(run):
+def list_letters(run):
     return lambda *arguments: [json.loads(line) for line in run("list", "--json", *arguments).stdout.splitlines()]
 
 
@@ -86,16 +86,16 @@ def several(connection):
         (("--limit", "2"), 2),
     ],
 )
-def test_filters(listed, options, count):
-    letters = listed(*options)
+def test_filters(list_letters, options, count):
+    letters = list_letters(*options)
     assert len(letters) == count
     assert letters == sorted(letters, key=lambda letter: letter["finished_at"], reverse=True)
 
 
 @pytest.mark.usefixtures("several")
-def test_a_table_for_people_breaks_no_key(run, listed):
+def test_a_table_for_people_breaks_no_key(run, list_letters):
     table = run("list").stdout
-    for letter in listed():
+    for letter in list_letters():
         assert letter["delivery_key"][:16] in table
         assert letter["finished_at"] in table
     assert "content" not in table
@@ -239,23 +239,23 @@ def test_everything_is_changed_only_after_a_question(run, rows):
 
 
 @pytest.mark.usefixtures("several")
-def test_dropping_leaves_nothing(run, rows, listed):
-    [key] = [letter["delivery_key"] for letter in listed("--reason", "delivery_expired")]
+def test_dropping_leaves_nothing(run, rows, list_letters):
+    [key] = [letter["delivery_key"] for letter in list_letters("--reason", "delivery_expired")]
     run("drop", key)
     run("drop", "--all", "--platform", "ios", "--yes")
-    assert len(listed()) == 2
+    assert len(list_letters()) == 2
     assert rows("SELECT state, count(*) FROM deliveries GROUP BY state ORDER BY state") == [
         *(("dead_letter", 2), ("delivered", 5), ("failed", 5)),
     ]
 
 
-def test_listing_reads_in_chunks_and_misses_none(connection, rows, listed):
+def test_listing_reads_in_chunks_and_misses_none(connection, rows, list_letters):
     make(connection, 2 * CHUNK_ROWS + 1)
     # Many that ended at the same time are told apart by their keys.
     rows("UPDATE deliveries SET finished_at = now() RETURNING 1")
-    letters = listed("--limit", "100000")
+    letters = list_letters("--limit", "100000")
     assert len({letter["delivery_key"] for letter in letters}) == 2 * CHUNK_ROWS + 1
-    assert len(listed("--limit", str(CHUNK_ROWS + 1))) == CHUNK_ROWS + 1
+    assert len(list_letters("--limit", str(CHUNK_ROWS + 1))) == CHUNK_ROWS + 1
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ def run(dsn, redis_server, monkeypatch):
 
 
 @pytest.fixture
-def listed(run):
+def list_messages(run):
     return lambda *arguments: [json.loads(line) for line in run("list", "--json", *arguments).stdout.splitlines()]
 
 
 @pytest.fixture
-def broken(monkeypatch):
+def fault(monkeypatch):
     """A fault of ours, which every registration meets until it is put right."""
 
     def check(*_, **__):
@@ -59,13 +59,13 @@ def fail(server, message, queue=REGISTRATION):
 
 
 @pytest.fixture
-def quarantined(server, client, broken):
+def message_and_mend(server, client, fault):
     """A registration in quarantine, and what puts right why."""
     content = messages.registration(client, server.key, device_token="secret-token")
     message = messages.register(client, server.key, content)
     fail(server, message)
     assert server.rows(ROWS) == [("RuntimeError", 3, False)]
-    return message, broken
+    return message, fault
 
 
 def put(server, count, *, queue="dispatch", reason="process died", age=0):
@@ -92,11 +92,11 @@ def put(server, count, *, queue="dispatch", reason="process died", age=0):
         (("--limit", "2"), 2),
     ],
 )
-def test_filters(server, listed, options, count):
+def test_filters(server, list_messages, options, count):
     put(server, 3)
     put(server, 2, queue="query", reason="QueryCanceled", age=7200)
     put(server, 1, queue="registration")
-    rows = listed(*options)
+    rows = list_messages(*options)
     assert len(rows) == count
     assert rows == sorted(rows, key=lambda message: message["quarantined_at"], reverse=True)
 
@@ -105,8 +105,8 @@ def test_a_queue_that_does_not_exist_is_refused(run):
     assert "dispatch" in run("list", "--queue", "other", expect=USAGE).stderr
 
 
-def test_show_tells_all_that_is_no_secret(server, client, quarantined, run, monkeypatch):
-    message, _ = quarantined
+def test_show_tells_all_that_is_no_secret(server, client, message_and_mend, run, monkeypatch):
+    message, _ = message_and_mend
     monkeypatch.setenv("WAKUPUSH_IDENTITY_KEY", server.context.identity.private_key.secret.hex())
     hash_ = message_hash(SHARD, message)
     result = run("show", hash_.hex()[:9].upper(), "--json")
@@ -121,13 +121,13 @@ def test_show_tells_all_that_is_no_secret(server, client, quarantined, run, monk
         assert secret not in outputs
 
 
-def test_retried_message_stays_until_handled(server, client, quarantined, run, listed):
-    message, put_right = quarantined
+def test_retried_message_stays_until_handled(server, client, message_and_mend, run, list_messages):
+    message, put_right = message_and_mend
     key = message_hash(SHARD, message).hex()
     assert run("retry", key[:8]).stdout == "1 quarantined messages will be handled again\n"
     assert server.rows(ROWS) == [("RuntimeError", 3, True)]
     assert server.rows("SELECT count(*) FROM ledger") == [(0,)], "so reconciliation finds it, too"
-    assert listed()[0]["retried_at"]
+    assert list_messages()[0]["retried_at"]
     put_right()
     work_off(server, REGISTRATION)
     assert server.outcomes(client) == ["success"]
@@ -135,8 +135,8 @@ def test_retried_message_stays_until_handled(server, client, quarantined, run, l
     assert server.rows("SELECT count(*) FROM ledger") == [(1,)]
 
 
-def test_failed_retry_returns_to_quarantine(server, client, quarantined, run):
-    message, put_right = quarantined
+def test_failed_retry_returns_to_quarantine(server, client, message_and_mend, run):
+    message, put_right = message_and_mend
     for _ in range(2):
         run("retry", "--all", "--yes")
     work_off(server, REGISTRATION)
@@ -148,8 +148,8 @@ def test_failed_retry_returns_to_quarantine(server, client, quarantined, run):
     assert server.rows(ROWS) == []
 
 
-def test_lost_queue_allows_another_retry(server, client, quarantined, run):
-    _, put_right = quarantined
+def test_lost_queue_allows_another_retry(server, client, message_and_mend, run):
+    _, put_right = message_and_mend
     put_right()
     run("retry", "--all", "--yes")
     server.context.redis.flushall()
@@ -158,7 +158,7 @@ def test_lost_queue_allows_another_retry(server, client, quarantined, run):
     assert server.outcomes(client) == ["success"]
 
 
-@pytest.mark.usefixtures("quarantined")
+@pytest.mark.usefixtures("message_and_mend")
 def test_nothing_happens_where_redis_does_not_answer(server, run, monkeypatch):
     monkeypatch.setenv("WAKUPUSH_REDIS__URL", f"redis://127.0.0.1:{free_port()}/0")
     monkeypatch.setenv("WAKUPUSH_REDIS__TIMEOUT", "0.3")
@@ -167,8 +167,8 @@ def test_nothing_happens_where_redis_does_not_answer(server, run, monkeypatch):
     assert server.rows("SELECT count(*) FROM ledger") == [(1,)]
 
 
-def test_a_worker_waits_for_the_commit_of_a_retry(server, client, quarantined, dsn):
-    message, put_right = quarantined
+def test_a_worker_waits_for_the_commit_of_a_retry(server, client, message_and_mend, dsn):
+    message, put_right = message_and_mend
     put_right()
     with psycopg.connect(dsn) as connection:
         [(_, _, entry)] = quarantine.retry(connection, QuarantineSelection(), None)

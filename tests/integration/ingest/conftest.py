@@ -29,7 +29,7 @@ def bench(node_url, dsn, redis_server, redis, connection):
 
 
 @pytest.fixture
-def opened(bench):
+def recent_walks(bench):
     reconciliation, queries, registrations, requests = bench.walkers()
     yield queries, registrations, requests
     reconciliation.close()

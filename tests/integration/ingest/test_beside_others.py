@@ -28,8 +28,8 @@ from wakupush.runtime.settings import RedisSettings
 from wakupush.waku.errors import NodeUnreachable
 
 
-def test_queries_are_found_in_the_whole_shard(bench, opened):
-    queries, *_ = opened
+def test_queries_are_found_in_the_whole_shard(bench, recent_walks):
+    queries, *_ = recent_walks
     watched.add(bench.redis, [bytes.fromhex("00ff00ff")])
     [query] = bench.send("/waku/1/0x00ff00ff/rfc26")
     bench.send(FOREIGN, count=2)
@@ -54,8 +54,8 @@ def test_lost_query_is_healed(bench, overlap):
     assert bench.queued_hashes() == {"query": 1}
 
 
-def test_query_walk_needs_all_watched_topics(bench, opened, monkeypatch):
-    queries, own, _ = opened
+def test_query_walk_needs_all_watched_topics(bench, recent_walks, monkeypatch):
+    queries, own, _ = recent_walks
     bench.redis.delete(watched.MARKER)
     assert looked_back(queries) is None
     assert looked_back(own) is not None
@@ -67,8 +67,8 @@ def test_query_walk_needs_all_watched_topics(bench, opened, monkeypatch):
     assert bench.watermark(queries) is None
 
 
-def test_query_walk_notices_a_wipe_and_a_refill(bench, opened, monkeypatch):
-    queries, *_ = opened
+def test_query_walk_notices_a_wipe_and_a_refill(bench, recent_walks, monkeypatch):
+    queries, *_ = recent_walks
     bench.send(FOREIGN)
 
     def wipe_and_fill(_):
@@ -81,8 +81,8 @@ def test_query_walk_notices_a_wipe_and_a_refill(bench, opened, monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds_ago", "enqueued"), [(100, {}), (130, {"query": 1})])
-def test_query_that_was_handled_alone_is_healed(bench, opened, seconds_ago, enqueued):
-    queries, *_ = opened
+def test_query_that_was_handled_alone_is_healed(bench, recent_walks, seconds_ago, enqueued):
+    queries, *_ = recent_walks
     topic = os.urandom(4)
     watched.add(bench.redis, [topic])
     [query] = bench.send(f"/waku/1/0x{topic.hex()}/rfc26", ago=200)
@@ -93,8 +93,8 @@ def test_query_that_was_handled_alone_is_healed(bench, opened, seconds_ago, enqu
     assert bench.queued_hashes() == enqueued
 
 
-def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
-    _, own, _ = opened
+def test_a_message_in_a_workers_hands_is_left_to_it(bench, recent_walks):
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(2), None)
     before = time.time_ns()
     [entry] = bench.send(ago=0)
@@ -106,8 +106,8 @@ def test_a_message_in_a_workers_hands_is_left_to_it(bench, opened):
     assert bench.watermark(own) < before + 10**9
 
 
-def test_dead_holders_claim_keeps_the_watermark(bench, opened):
-    _, own, _ = opened
+def test_dead_holders_claim_keeps_the_watermark(bench, recent_walks):
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(1), None)
     [entry] = bench.send(ago=0)
     bench.redis.set(b"wakupush:claim:" + entry.hash, b"", ex=120)
@@ -146,8 +146,8 @@ def test_only_the_walk_of_a_queue_that_is_behind_rests(bench):
             thread.start()
         expected_events = [("resting", "dispatch")]
         wait_until(lambda: events(logs) == expected_events, timeout=60, what="it rests")
-        turned = requests.walker.turned_at
-        wait_until(lambda: requests.walker.turned_at > turned, timeout=60, what="its loop turns all the same")
+        turn_time = requests.walker.turned_at
+        wait_until(lambda: requests.walker.turned_at > turn_time, timeout=60, what="its loop turns all the same")
         wait_until(lambda: hashes(lost) <= bench.claimed_hashes(), timeout=60, what="the registration is healed")
         assert not hashes(waiting) & bench.claimed_hashes()
         bench.redis.delete("dispatch")
@@ -212,8 +212,8 @@ def test_what_is_down_is_named_and_nothing_moves(bench, broken, error):
     reconciliation, *walkers = bench.walkers(**broken)
     with capture_logs() as logs:
         assert [looked_back(each) for each in walkers] == [None, None, None]
-    failed = [log for log in logs if log["event"] == "walk_failed"]
-    assert {log["error"] for log in failed} - {"NotEnqueued"} == {error}
+    failures = [log for log in logs if log["event"] == "walk_failed"]
+    assert {log["error"] for log in failures} - {"NotEnqueued"} == {error}
     assert bench.connection.execute("SELECT count(*) FROM watermarks").fetchone() == (0,)
     reconciliation.close()
 
@@ -235,8 +235,8 @@ def test_down_store_does_not_delay_the_other(bench):
     reconciliation.close()
 
 
-def test_pauses_grow_beside_a_shard_that_works(opened, monkeypatch):
-    _, own, _ = opened
+def test_pauses_grow_beside_a_shard_that_works(recent_walks, monkeypatch):
+    _, own, _ = recent_walks
     clock = [0.0]
     monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 

@@ -49,7 +49,7 @@ def test_flood_of_future_stamps_hides_nothing(node_url, dsn, redis_server):
         node.publish(SHARD, message)
         return message_hash(SHARD, message)
 
-    def claimed():
+    def claimed_hashes():
         return {key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")}
 
     with Redis.from_url(redis_server.url) as redis, WakuNode(node_url) as node:
@@ -68,8 +68,8 @@ def test_flood_of_future_stamps_hides_nothing(node_url, dsn, redis_server):
             assert poller._turn() == 0.0
         assert [log["event"] for log in logs if log["log_level"] == "warning"] == ["cache_full"]
         assert metrics.CACHE_FULL.labels("node")._value.get() == full + 1
-        assert claimed() < flood  # live is blind
+        assert claimed_hashes() < flood  # live is blind
         turn = registrations.turn(SHARD)
         assert turn.since > time.time() - 60  # no look back, which is rarer
-        assert honest <= claimed()
+        assert honest <= claimed_hashes()
         reconciliation.close()

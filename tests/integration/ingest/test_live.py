@@ -65,7 +65,7 @@ def enqueuer(redis_server, redis):
         yield Enqueuer(app, redis, Routes.of(SERVER), chosen.ingest, draw=lambda: 0.999)
 
 
-def queued(redis) -> dict[str, list[list[Entry]]]:
+def batches_by_queue(redis) -> dict[str, list[list[Entry]]]:
     """Return the batches in each queue, the oldest first."""
     batches = {}
     for name in QUEUES:
@@ -95,7 +95,7 @@ def test_what_a_hash_does_not_cover_is_not_carried(enqueuer, redis, fields):
     copy = replace(one, message=replace(one.message, **fields))
     assert copy.hash == message_hash(SHARD, copy.message)
     assert enqueuer.enqueue([copy]) == EnqueueResult(sent=1)
-    assert queued(redis)["registration"] == [[one]]
+    assert batches_by_queue(redis)["registration"] == [[one]]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_too_short_messages_are_dropped(enqueuer, redis, topic, least):
     assert enqueuer.enqueue([entry(topic, size=least - 1), entry(topic, size=0), shortest_entry]) == EnqueueResult(
         sent=1
     )
-    assert [one for tasks in queued(redis).values() for task in tasks for one in task] == [shortest_entry]
+    assert [one for tasks in batches_by_queue(redis).values() for task in tasks for one in task] == [shortest_entry]
     assert count() == before + 2
 
 
@@ -133,7 +133,11 @@ def test_each_kind_becomes_one_task(enqueuer, redis):
     mine = [entry(), entry(PARTITIONED), entry(WATCHED), entry()]
     foreign = [entry("/waku/1/0x12345678/rfc26"), entry("/other/1/topic/proto"), entry("")]
     assert enqueuer.enqueue([*foreign, *mine]) == EnqueueResult(sent=4)
-    assert queued(redis) == {"registration": [[mine[0], mine[3]]], "dispatch": [[mine[1]]], "query": [[mine[2]]]}
+    assert batches_by_queue(redis) == {
+        "registration": [[mine[0], mine[3]]],
+        "dispatch": [[mine[1]]],
+        "query": [[mine[2]]],
+    }
 
 
 def test_headers_tell_how_many_and_how_old(enqueuer, redis):
@@ -157,7 +161,7 @@ def test_time_in_a_store_is_no_time_in_the_queue(enqueuer, redis):
     enqueuer.enqueue([replace(entry(), seen=5.0)])
     enqueuer.enqueue([entry(PARTITIONED)])
     assert before <= oldest(redis) <= time.time()
-    assert queued(redis)["registration"][0][0].seen == 5.0
+    assert batches_by_queue(redis)["registration"][0][0].seen == 5.0
     redis.flushall()
     enqueuer.app.send_task("another", queue="query")
     assert oldest(redis) is None
@@ -166,13 +170,13 @@ def test_time_in_a_store_is_no_time_in_the_queue(enqueuer, redis):
 @pytest.mark.parametrize(("messages", "tasks"), [(40, [10] * 4), (41, [40, 1]), (85, [40, 40, 5])])
 def test_tasks_are_four_times_as_large_in_a_backlog(enqueuer, redis, messages, tasks):
     enqueuer.enqueue([entry() for _ in range(messages)])
-    assert [len(batch) for batch in queued(redis)["registration"]] == tasks
+    assert [len(batch) for batch in batches_by_queue(redis)["registration"]] == tasks
 
 
 def test_a_task_carries_one_mebibyte_of_payload(enqueuer, redis):
     entries = [entry(size=size) for size in (400_000, 600_000, 48_577, 1_048_576, 400)]
     assert enqueuer.enqueue(entries).sent == 5
-    tasks = queued(redis)["registration"]
+    tasks = batches_by_queue(redis)["registration"]
     assert [[len(one.message.payload) for one in task] for task in tasks] == [
         [400_000, 600_000],
         [48_577],
@@ -185,7 +189,7 @@ def test_a_claimed_message_is_enqueued_once(enqueuer, redis):
     one, two = entry(), entry()
     assert enqueuer.enqueue([one]) == EnqueueResult(sent=1)
     assert enqueuer.enqueue([one, two, one]) == EnqueueResult(sent=1)
-    assert queued(redis)["registration"] == [[one], [two]]
+    assert batches_by_queue(redis)["registration"] == [[one], [two]]
     assert 0 < redis.ttl(b"wakupush:claim:" + one.hash) <= 120
 
 
@@ -208,7 +212,7 @@ def test_only_a_full_queue_is_left_to_reconcile(enqueuer, redis):
     late = entry(size=100_000)
     assert enqueuer.enqueue([late, entry(PARTITIONED)]) == EnqueueResult(sent=1, dropped=1)
     assert 2_800_000 < redis.memory_usage("registration", samples=0) < 3_200_000
-    assert len(queued(redis)["dispatch"]) == 1
+    assert len(batches_by_queue(redis)["dispatch"]) == 1
     assert not redis.exists(b"wakupush:claim:" + late.hash)
     redis.lpop("registration", 4)  # what workers take makes room
     assert enqueuer.enqueue([late]) == EnqueueResult(sent=1)
@@ -262,7 +266,7 @@ def test_messages_from_the_future_are_not_enqueued(enqueuer, redis):
     assert enqueuer.enqueue([*ahead, entry("/waku/1/0x12345678/rfc26", timestamp=INT64_MAX), near]) == EnqueueResult(
         sent=1
     )
-    assert queued(redis)["registration"] == [[near]]
+    assert batches_by_queue(redis)["registration"] == [[near]]
     assert [key.removeprefix(b"wakupush:claim:") for key in redis.keys("wakupush:claim:*")] == [near.hash]
     assert count() == before + 3
 

@@ -61,8 +61,8 @@ def test_watermark_only_moves_forward(connection):
 # --- walks ---
 
 
-def test_what_is_missing_is_enqueued_and_claimed(bench, opened):
-    _, registrations, requests = opened
+def test_what_is_missing_is_enqueued_and_claimed(bench, recent_walks):
+    _, registrations, requests = recent_walks
     handled_entry, lost, push = bench.send(ago=2)[0], bench.send(ago=5)[0], bench.send(bench.partitioned)[0]
     bench.send(FOREIGN)
     bench.handle([handled_entry])
@@ -85,8 +85,8 @@ def test_old_and_new_keys_share_a_walk_and_its_watermark(bench):
     process.close()
 
 
-def test_watermark_passes_only_finished_messages(bench, opened):
-    _, own, _ = opened
+def test_watermark_passes_only_finished_messages(bench, recent_walks):
+    _, own, _ = recent_walks
     before = time.time_ns()
     own.walker.settle(SHARD, ago(10), None)
     assert looked_back(own) is not None
@@ -100,9 +100,9 @@ def test_watermark_passes_only_finished_messages(bench, opened):
     assert bench.watermark(own) > lost.message.timestamp
 
 
-def test_each_look_overlaps_the_last_one(opened):
+def test_each_look_overlaps_the_last_one(recent_walks):
     """So that a short pause does not read all of the overlap each time."""
-    _, own, _ = opened
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(30), None)
     assert turn(own).since == pytest.approx(ago(30 + 120), abs=2)
     assert turn(own).since == pytest.approx(ago(5), abs=2)
@@ -126,8 +126,8 @@ def test_future_watermark_is_ignored(bench, whole):
     assert bench.watermark(own) < time.time_ns()
 
 
-def test_interrupted_walk_resumes_at_the_watermark(bench, opened, node_url, monkeypatch):
-    _, own, _ = opened
+def test_interrupted_walk_resumes_at_the_watermark(bench, recent_walks, node_url, monkeypatch):
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(1), None)
     before = bench.watermark(own)
     entries = bench.send(count=250, ago=0)
@@ -151,9 +151,9 @@ def test_interrupted_walk_resumes_at_the_watermark(bench, opened, node_url, monk
     assert bench.claimed_hashes() == hashes(entries)
 
 
-def test_a_wiped_store_holds_up_nothing(bench, opened, node_url, monkeypatch):
+def test_a_wiped_store_holds_up_nothing(bench, recent_walks, node_url, monkeypatch):
     """Its cursors mean nothing any more. What it had and nobody handled is lost; what comes later is not."""
-    _, own, _ = opened
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(1), None)
     before = bench.watermark(own)
     bench.send(count=250, ago=0)
@@ -179,8 +179,8 @@ def test_a_wiped_store_holds_up_nothing(bench, opened, node_url, monkeypatch):
     assert bench.watermark(own) > later[-1].message.timestamp
 
 
-def test_the_page_at_hand_is_finished_before_the_end(bench, opened, monkeypatch):
-    _, own, _ = opened
+def test_the_page_at_hand_is_finished_before_the_end(bench, recent_walks, monkeypatch):
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(2), None)
     before = bench.watermark(own)
     bench.send(count=150, ago=0)

@@ -46,10 +46,10 @@ def test_dead_store_shows_its_watermark(bench, restart):
 def test_unwalked_store_ages_from_the_start(restart):
     before = time.time()
     own = restart()
-    started = watermark_metric(own)
-    assert before <= started <= time.time()
+    first_value = watermark_metric(own)
+    assert before <= first_value <= time.time()
     assert turn(own) is None
-    assert watermark_metric(own) == started
+    assert watermark_metric(own) == first_value
 
 
 def test_without_postgres_the_watermark_is_the_start(restart):
@@ -59,8 +59,8 @@ def test_without_postgres_the_watermark_is_the_start(restart):
     assert before <= watermark_metric(own) <= time.time()
 
 
-def test_a_walk_to_the_end_moves_what_is_shown(bench, opened):
-    _, own, _ = opened
+def test_a_walk_to_the_end_moves_what_is_shown(bench, recent_walks):
+    _, own, _ = recent_walks
     own.walker.settle(SHARD, ago(10), None)
     assert watermark_metric(own) == pytest.approx(ago(10), abs=2)
     assert looked_back(own) is not None

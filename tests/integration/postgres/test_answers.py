@@ -90,6 +90,6 @@ def test_looks_at_the_outbox_read_no_more_than_they_want(filled, name, analyzed)
     reads = [node for node in nodes if node.get("Relation Name") == "answers" and node["Node Type"] != "ModifyTable"]
     assert {node["Node Type"] for node in reads} <= {"Index Scan", "Index Only Scan", "Bitmap Heap Scan"}
     rows = sum(node["Actual Loops"] * node["Actual Rows"] for node in reads)
-    removed = sum(node["Actual Loops"] * node.get("Rows Removed by Filter", 0) for node in reads)
+    removed_rows = sum(node["Actual Loops"] * node.get("Rows Removed by Filter", 0) for node in reads)
     assert 0 < rows <= 3000
-    assert removed <= 3000, "those that are left to their workers"
+    assert removed_rows <= 3000, "those that are left to their workers"

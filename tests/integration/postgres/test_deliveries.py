@@ -190,11 +190,11 @@ def test_expired_deliveries_end_without_an_attempt(connection):
     assert due.expired(connection, 10) == 0
     connection.execute("UPDATE deliveries SET expires_at = now() WHERE delivery_key <> %s", [delivery(3).delivery_key])
     assert (due.expired(connection, 10), due.expired(connection, 2)) == (3, 2)
-    ended = [settlement for _ in range(3) for settlement in deliveries.expire(connection, 2)]
-    assert {(each.delivery.delivery_key, each.state, each.failure) for each in ended} == {
+    ends = [settlement for _ in range(3) for settlement in deliveries.expire(connection, 2)]
+    assert {(each.delivery.delivery_key, each.state, each.failure) for each in ends} == {
         (delivery(n).delivery_key, DeliveryState.EXPIRED, Failure.DELIVERY_EXPIRED) for n in range(3)
     }
-    assert len(ended) == 3
+    assert len(ends) == 3
     rows = connection.execute(
         "SELECT state, attempt, sealed_content IS NOT NULL, finished_at IS NOT NULL, count(*) FROM deliveries"
         " GROUP BY 1, 2, 3, 4 ORDER BY 1"

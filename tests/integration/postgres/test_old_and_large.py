@@ -20,8 +20,8 @@ def results(dsn, open_server, postgres):
     fill(dsn, SIZE)
     settings, recorder = open_server().context.settings, Recorder()
     bystander = Bystander(dsn, postgres.log)
-    with processes(settings, recorder) as opened, psycopg.connect(dsn, autocommit=True) as connection:
-        return [run(work, recorder, connection, bystander.longest) for work in every_work(opened, SIZE)]
+    with processes(settings, recorder) as contexts, psycopg.connect(dsn, autocommit=True) as connection:
+        return [run(work, recorder, connection, bystander.longest) for work in every_work(contexts, SIZE)]
 
 
 def test_no_statement_reads_more_than_it_wants(results):

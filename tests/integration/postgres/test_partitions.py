@@ -170,5 +170,5 @@ def test_minutes_of_a_day_are_found_without_reading_the_day(connection, query):
     values = {"since": since, "until": since + timedelta(minutes=10), "pseudonyms": [b"x"], "most": 50}
     nodes = plans.executed(connection, history._SQL[query], values)
     scans = [node for node in nodes if node.get("Relation Name")]
-    removed = sum(node.get(f"Rows Removed by {by}", 0) for node in scans for by in ("Filter", "Index Recheck"))
-    assert removed + sum(node["Actual Rows"] for node in scans) < 15_000
+    removed_rows = sum(node.get(f"Rows Removed by {by}", 0) for node in scans for by in ("Filter", "Index Recheck"))
+    assert removed_rows + sum(node["Actual Rows"] for node in scans) < 15_000

@@ -23,7 +23,7 @@ def unregistration(version: int) -> Change:
     return Change(ALICE, b"u" * 16, Unregistration(installation_id="phone", version=version))
 
 
-def reached(connection):
+def target(connection):
     """Return where the next attempt of a delivery to Alice goes."""
     probe = delivery(99)
     take_on(connection, [probe], {})
@@ -100,7 +100,7 @@ def test_unregistering_leaves_only_hash_and_version(connection):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
     assert devices(connection, [ALICE.key_hash]) == {}
     assert receiver(connection) is None
-    assert reached(connection) is None
+    assert target(connection) is None
 
 
 def test_what_queries_requests_and_deliveries_read(connection):
@@ -115,7 +115,7 @@ def test_what_queries_requests_and_deliveries_read(connection):
     assert alice.contacts_only
     assert alice.target.platform is Platform.IOS
     assert alice.target.device_token == "token-3"
-    assert reached(connection) == alice.target
+    assert target(connection) == alice.target
 
 
 @pytest.mark.parametrize("contacts_only", [True, False])
@@ -191,7 +191,7 @@ def test_returning_device_stays_registered(dsn, connection):
         assert registrations.unregister_dead(connection, seconds=90 * 86_400, most=10) == 0
         worker.commit()
     assert registrations.unregister_dead(connection, seconds=90 * 86_400, most=10) == 0
-    assert reached(connection).device_token == "token-2"
+    assert target(connection).device_token == "token-2"
 
 
 def test_unused_topics_are_removed_unless_they_collide(connection):

@@ -123,7 +123,7 @@ OTHERS = {
 }
 
 
-def declared(role):
+def declared_rights(role):
     return sorted(right for grant in roles.grants(role) for right in grant.rights)
 
 
@@ -132,19 +132,19 @@ def differing(connection):
     return {login.role: (login.lacks, login.exceeds) for login in roles.logins(connection) if login.name == login.role}
 
 
-def used(role):
+def statements_of(role):
     """The statements of a role by name."""
     queries_by_file = USES[role]
-    named = {
+    sql_by_name = {
         name: sql
         for name, sql in statements(SQL)
         for file, _, query in [name.partition(".")]
         if file in queries_by_file and (queries_by_file[file] == EVERY or query in queries_by_file[file])
     }
-    return named | OTHERS.get(role, {})
+    return sql_by_name | OTHERS.get(role, {})
 
 
-def refused(connection, name, sql):
+def refusal_text(connection, name, sql):
     """What Postgres says to a statement that the role at hand may not make; nothing if it may."""
     try:
         with connection.transaction(force_rollback=True):
@@ -179,9 +179,9 @@ def acting(connection, role):
 def refusals(connection, role, first=""):
     """Yield what Postgres says to each statement that a role needs and may not make; those with `first` come first."""
     with acting(connection, role):
-        for name, sql in sorted(used(role).items(), key=lambda statement: first not in statement[1]):
+        for name, sql in sorted(statements_of(role).items(), key=lambda statement: first not in statement[1]):
             # What is to be copied into a table of the transaction is in the other's rights already.
-            if name != "rebuilding.copy" and (refusal := refused(connection, name, sql)):
+            if name != "rebuilding.copy" and (refusal := refusal_text(connection, name, sql)):
                 yield refusal
 
 
@@ -196,7 +196,7 @@ def planning(connection):
 
 @pytest.mark.parametrize("role", Role)
 def test_a_role_may_make_the_statements_of_its_process(planning, role):
-    assert used(role)
+    assert statements_of(role)
     assert list(refusals(planning, role)) == []
 
 
@@ -204,7 +204,7 @@ def test_a_role_may_make_the_statements_of_its_process(planning, role):
 def test_a_role_has_no_right_that_no_statement_needs(planning, role):
     needless = []
     # Iceberg's own statements use the lake's catalog.
-    for right in (right for right in declared(role) if "wakupush_lake" not in right.on):
+    for right in (right for right in declared_rights(role) if "wakupush_lake" not in right.on):
         columns = f"({right.column})" if right.column else ""
         with planning.transaction(force_rollback=True):
             planning.execute(f"REVOKE {right.privilege} {columns} ON {right.on} FROM {role}")
@@ -214,7 +214,7 @@ def test_a_role_has_no_right_that_no_statement_needs(planning, role):
 
 
 def test_every_statement_is_of_a_role():
-    of_roles = {name for role in Role for name in used(role)}
+    of_roles = {name for role in Role for name in statements_of(role)}
     assert {name for name, _ in statements(SQL)} - of_roles == set()
 
 
@@ -229,7 +229,7 @@ def test_every_table_and_function_has_rights_declared(connection):
         f"FUNCTION {name}" for (name,) in connection.execute("SELECT proname FROM pg_proc WHERE prosecdef").fetchall()
     }
     lake = {"SCHEMA wakupush_lake", "wakupush_lake.iceberg_tables", "wakupush_lake.iceberg_namespace_properties"}
-    of_roles = {right.on.split("(")[0] for role in Role for right in declared(role)}
+    of_roles = {right.on.split("(")[0] for role in Role for right in declared_rights(role)}
     lacking = (tables | functions) - of_roles
     assert lacking == set(), "say in wakupush/postgres/grants/ which process may do what with them"
     assert of_roles == tables | functions | lake

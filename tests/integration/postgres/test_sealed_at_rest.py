@@ -147,7 +147,7 @@ def full(server, client):
     return server.register(client, installation_id=PHONE, blocked_chat_list=items), items
 
 
-def named(server, client, content, **fields):
+def named_address(server, client, content, **fields):
     address = server.context.identity.at_rest.address(
         server.context.identity.installation(client.public_key.key_hash, content.installation_id),
         **{"access_token": content.access_token, "chat_id": CHAT, "author": AUTHOR, **fields},
@@ -166,11 +166,11 @@ def test_long_list_is_read_in_part(server, client, full):
     content, items = full
     query = load("requests")["receivers"]
     with server.context.pool.connection() as connection:
-        with_token = buffers(connection, query, named(server, client, content))
-        without = buffers(connection, query, named(server, client, content, access_token="wrong"))
+        with_token = buffers(connection, query, named_address(server, client, content))
+        without = buffers(connection, query, named_address(server, client, content, access_token="wrong"))
         connection.execute("SET LOCAL enable_seqscan = off")
         whole = buffers(connection, "SELECT md5(blocked_chat_digests) FROM registrations", {})
-        [row] = connection.execute(query, named(server, client, content, author=items[77]))
+        [row] = connection.execute(query, named_address(server, client, content, author=items[77]))
         assert row[5]
     assert without <= 6
     assert without < with_token <= 40

@@ -28,15 +28,15 @@ def connection(server):
 def out_of_line(connection, work):
     """Return how many pages a piece of work reads of what is kept outside of its rows, and what it comes to."""
 
-    def counted():
+    def count():
         connection.execute("SELECT pg_stat_force_next_flush()")
         connection.execute("SELECT pg_stat_clear_snapshot()")
         counts = "SELECT coalesce(sum(toast_blks_hit + toast_blks_read), 0) FROM pg_statio_user_tables"
         return int(connection.execute(counts).fetchone()[0])
 
-    before = counted()
+    before = count()
     result = work()
-    return counted() - before, result
+    return count() - before, result
 
 
 @pytest.fixture

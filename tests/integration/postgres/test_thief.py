@@ -60,7 +60,7 @@ def pass_days(connection, days):
     connection.execute("RESET session_replication_role")
 
 
-def stolen(postgres, dsn):
+def stolen_dump(postgres, dsn):
     program = postgres._programs / "pg_dump"
     result = subprocess.run([program, dsn], capture_output=True, text=True, check=True, env={"PGTZ": "UTC"})
     return thief.Dump(result.stdout)
@@ -87,7 +87,7 @@ def test_a_dump_names_nobody_of_past_days(server, postgres, dsn, connection):
     live(server)
     pass_days(connection, 2)
     prune(server.context)
-    dump = stolen(postgres, dsn)
+    dump = stolen_dump(postgres, dsn)
     assert {len(dump.tables[name]) for name in ("registrations", "deliveries")} == {len(USERS), 8}
     hits = right(server, dump)
     assert (hits.pop("value"), hits.pop("time")) == (0, 0)
@@ -97,7 +97,7 @@ def test_a_dump_names_nobody_of_past_days(server, postgres, dsn, connection):
 def test_the_thief_finds_users_of_today(server, postgres, dsn):
     """What he can do: the test above proves something only if this one passes."""
     live(server)
-    hits = right(server, stolen(postgres, dsn))
+    hits = right(server, stolen_dump(postgres, dsn))
     assert hits["value"] == 0
     assert hits["time"] == len(USERS)
     assert hits["query_topics and registered"] == len(USERS)
@@ -107,4 +107,4 @@ def test_the_thief_finds_users_of_today(server, postgres, dsn):
 def test_the_thief_finds_plain_trace_ids(server, postgres, dsn, monkeypatch):
     monkeypatch.setattr(Identity, "event_trace_id", lambda _, trace_id: trace_id)
     live(server)
-    assert right(server, stolen(postgres, dsn))["value"] >= 13
+    assert right(server, stolen_dump(postgres, dsn))["value"] >= 13

@@ -22,7 +22,7 @@ COLUMNS = """
 """
 
 
-def refused(dsn, folder):
+def refusals(dsn, folder):
     """The queries of a folder that Postgres does not understand, and what it says."""
     errors = {}
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -73,12 +73,12 @@ def first_step(connection):
 @pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
 def test_frozen_queries_fit_their_schema(empty_dsn, frozen):
     assert len(list(statements(frozen))) > 30
-    assert refused(migrated(empty_dsn, frozen.name), frozen) == {}
+    assert refusals(migrated(empty_dsn, frozen.name), frozen) == {}
 
 
 @pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
 def test_old_code_works_while_the_new_one_comes(empty_dsn, frozen):
-    assert refused(migrated(empty_dsn, pre_only=True), frozen) == {}
+    assert refusals(migrated(empty_dsn, pre_only=True), frozen) == {}
 
 
 @pytest.mark.parametrize("frozen", FROZEN, ids=lambda path: path.name)
@@ -97,7 +97,7 @@ def test_old_code_can_still_insert_rows(empty_dsn, frozen):
 
 @pytest.mark.parametrize("pre_only", [True, False], ids=["before the last step", "after it"])
 def test_new_code_works_before_and_after_the_last_step(empty_dsn, pre_only):
-    assert refused(migrated(empty_dsn, pre_only=pre_only), SQL) == {}
+    assert refusals(migrated(empty_dsn, pre_only=pre_only), SQL) == {}
 
 
 #: What a release after this one brings: something new, and the end of something that this one needs.

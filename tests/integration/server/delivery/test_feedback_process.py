@@ -33,7 +33,7 @@ class Receiver:
         headers = {"X-Wakupush-Secret": secret} if secret else {}
         return httpx2.post(f"{self.url}/feedback", content=content, headers=headers, trust_env=False, **options)
 
-    def counted(self, result):
+    def count(self, result):
         text = httpx2.get(f"{self.url}/metrics", trust_env=False).text
         lines = [line for line in text.splitlines() if f'wakupush_feedback_total{{result="{result}"}}' in line]
         return float(lines[0].rsplit(" ", 1)[1]) if lines else 0.0
@@ -86,7 +86,7 @@ def test_the_process_answers_as_gorush_needs_it(server, client, dsn, start_recei
     assert httpx2.get(f"{receiver.url}/healthz", trust_env=False).status_code == 200
     assert httpx2.get(f"{receiver.url}/readyz", trust_env=False).json() == {"Postgres": True}
     counts = {"noted": 1, "unknown": 1, "malformed": 1, "too_large": 1, "forbidden": 5}
-    assert {result: receiver.counted(result) for result in counts} == counts
+    assert {result: receiver.count(result) for result in counts} == counts
     receiver.process.stop()
     assert receiver.process.wait() == 0
     assert '"event": "stopped"' in receiver.log()
@@ -103,7 +103,7 @@ def test_postgres_is_down(start_receiver):
     assert time.monotonic() - start_time < 10  # gorush's patience
     assert httpx2.get(f"{receiver.url}/readyz", trust_env=False).status_code == 503
     assert httpx2.get(f"{receiver.url}/healthz", trust_env=False).status_code == 200
-    assert receiver.counted("unavailable") == 10
+    assert receiver.count("unavailable") == 10
 
 
 def test_slow_clients_do_not_hold_up_others(dsn, start_receiver):
@@ -118,7 +118,7 @@ def test_slow_clients_do_not_hold_up_others(dsn, start_receiver):
         assert time.monotonic() - start_time < 4  # in 5 s the slow ones are given up
         slow[0].settimeout(10)
         assert b" 408 " in slow[0].recv(1000)
-        wait_until(lambda: receiver.counted("too_slow") == 200, timeout=60, what="all are given up")
+        wait_until(lambda: receiver.count("too_slow") == 200, timeout=60, what="all are given up")
     finally:
         for each in slow:
             each.close()
@@ -202,5 +202,5 @@ def test_feedback_of_a_real_gorush_is_the_outcome(open_server, client, dsn, star
         server.handle(DISPATCH, request(client, server, content))
     assert server.outcomes(client) == [["INTERNAL_ERROR"]]
     assert server.rows("SELECT state, failure FROM deliveries") == [("failed", "token_rejected")]
-    assert receiver.counted("noted") == 1
-    assert receiver.counted("forbidden") == 0
+    assert receiver.count("noted") == 1
+    assert receiver.count("forbidden") == 0

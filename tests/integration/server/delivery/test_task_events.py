@@ -76,7 +76,7 @@ def receiving(app, task_events):
         connection.release()
 
 
-def lost():
+def lost_events():
     return REGISTRY.get_sample_value("wakupush_task_events_lost_total")
 
 
@@ -107,10 +107,10 @@ def test_without_redis_events_are_lost_and_counted(app, redis, task_events, monk
     monkeypatch.setattr(celery_events, "CONNECT_SECONDS", 0.2)
     task_events.report_beginnings([due_posting()])
     redis.stop()
-    before = lost()
+    before = lost_events()
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: task_events.report_beginnings([due_posting()]), range(50)))
-    assert lost() - before == 100
+    assert lost_events() - before == 100
     redis.start()
     monkeypatch.setattr(task_events, "_rests_until", 0.0)
     with receiving(app, task_events) as received_events:

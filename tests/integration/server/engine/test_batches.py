@@ -161,23 +161,26 @@ class World:
         return [*some, *twins, self.request([], message_id=b""), self.anybody()]
 
     def batch(self, queue):
-        drawn = {REGISTRATION: self.registrations, QUERY: self.queries, DISPATCH: self.pushes}[queue]()
-        drawn += [replace(drawn[0], payload=garbage) for garbage in (b"", drawn[0].payload[:-1], b"\4" * 200)]
+        batch_messages = {REGISTRATION: self.registrations, QUERY: self.queries, DISPATCH: self.pushes}[queue]()
+        batch_messages += [
+            replace(batch_messages[0], payload=garbage)
+            for garbage in (b"", batch_messages[0].payload[:-1], b"\4" * 200)
+        ]
         if queue is not QUERY:
-            for message in self.random.sample(drawn[:6], 3):
+            for message in self.random.sample(batch_messages[:6], 3):
                 parts = self.parts(message, self.random.choice([*self.users, None]))
-                drawn += [*parts, self.anew_part(parts)]
-            drawn += self.parts(drawn[0], self.users[1])[1:]
+                batch_messages += [*parts, self.anew_part(parts)]
+            batch_messages += self.parts(batch_messages[0], self.users[1])[1:]
             # For another queue, which the last one of them is passed on to.
-            drawn += self.parts({REGISTRATION: self.request, DISPATCH: self.anybody}[queue](), None)
-        self.random.shuffle(drawn)
-        return drawn
+            batch_messages += self.parts({REGISTRATION: self.request, DISPATCH: self.anybody}[queue](), None)
+        self.random.shuffle(batch_messages)
+        return batch_messages
 
     def anew_part(self, parts):
         part = self.random.choice(parts)
-        opened = payload.open_asymmetric(part.payload, self.server.context.identity.private_key)
-        signer = next((user for user in self.users if user.public_key == opened.signer), None)
-        return replace(part, payload=payload.seal_asymmetric(opened.data, self.server.key, signer))
+        content = payload.open_asymmetric(part.payload, self.server.context.identity.private_key)
+        signer = next((user for user in self.users if user.public_key == content.signer), None)
+        return replace(part, payload=payload.seal_asymmetric(content.data, self.server.key, signer))
 
     def names(self, batch):
         """Return the hash of the application message, by the trace ids of its envelopes."""
@@ -214,8 +217,8 @@ def end_state(server, clients):
     state["passed on"] = {queue.name: waiting(server, queue) for queue in QUEUES.values()}
     assert not {(bytes.fromhex(hash_),) for each in state["passed on"].values() for hash_ in each} & {*state["ledger"]}
     # The lease at the end of a name is random.
-    named = [push.notification | {"notif_id": push.notification["notif_id"][:66]} for push in server.pushes()]
-    state["pushes"] = Counter(json.dumps(each, sort_keys=True) for each in named)
+    notifications = [push.notification | {"notif_id": push.notification["notif_id"][:66]} for push in server.pushes()]
+    state["pushes"] = Counter(json.dumps(each, sort_keys=True) for each in notifications)
     return state
 
 
@@ -243,7 +246,7 @@ def test_a_batch_leaves_what_single_messages_leave(two_servers, queue, seed):
     earlier = [(REGISTRATION, entries(world.before)), (DISPATCH, entries(world.requests))]
     batch = entries(world.batch(queue))
     end_states = []
-    for server, cut in zip(two_servers, (len(batch), 1), strict=True):
+    for server, step in zip(two_servers, (len(batch), 1), strict=True):
         server.context.redis.flushall()
         server.answers(*world.clients)
         for queue_before, entries_before in earlier:
@@ -252,8 +255,8 @@ def test_a_batch_leaves_what_single_messages_leave(two_servers, queue, seed):
         server.derive()
         assert len(server.answers(*world.clients)) == len(world.before) + len(world.requests)
         server.pushes()
-        for start in range(0, len(batch), cut):
-            handle(server, queue, batch[start : start + cut])
+        for start in range(0, len(batch), step):
+            handle(server, queue, batch[start : start + step])
         end_states.append(end_state(server, world.clients))
         if queue is DISPATCH:
             end_states[-1]["events"] = told_once(end_states[-1]["events"], world.names(batch))

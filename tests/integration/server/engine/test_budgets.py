@@ -80,7 +80,7 @@ def waiting_queries(server):
     return server.rows("SELECT content_topic, due_at IS NULL FROM waiting_queries ORDER BY content_topic")
 
 
-def enqueued(server):
+def handle_waiting(server):
     """Handle what the schedule enqueues, and return how much it was."""
     count = enqueue_waiting(server.context)
     server.handle_enqueued(QUERY)
@@ -108,7 +108,7 @@ def test_a_query_waits_aside_until_its_key_is_derived(server, client, monkeypatc
     assert enqueue_waiting(server.context) == 0
     assert server.events("received")[1:] == []
     server.derive()
-    assert enqueued(server) == 1
+    assert handle_waiting(server) == 1
     assert len(server.answers(client)) == 1
     assert waiting_queries(server) == []
     server.handle(QUERY, query)
@@ -138,7 +138,7 @@ def test_queries_on_derived_keys_do_not_notice_junk(server, client):
     assert len(waiting_queries(server)) == len(junk)
     assert server.context.redis.llen(QUERY.name) == 0
     server.derive()
-    while enqueued(server):
+    while handle_waiting(server):
         pass
     assert server.events("foreign") == [("not_for_us", None)] * len(junk)
     assert waiting_queries(server) == []
@@ -196,7 +196,7 @@ def test_junk_does_not_delay_queries_for_new_users(open_server, client):
     derived, answers = 0, []
     while not answers and derived < 24:
         derived += derive_keys(server.context)
-        enqueued(server)
+        handle_waiting(server)
         answers = server.answers(client)
     assert len(answers) == 1
 
@@ -208,7 +208,7 @@ def test_topics_of_clients_come_before_those_with_0x(open_server, client):
     let_junk_wait(server)
     ask_for_an_older_user(server, client)
     derive_keys(server.context)
-    enqueued(server)
+    handle_waiting(server)
     assert len(server.answers(client)) == 1
 
 
@@ -218,7 +218,7 @@ def test_a_crowded_topic_does_not_delay_others(open_server, client):
     let_junk_wait(server)
     ask_for_an_older_user(server, client)
     derive_keys(server.context)
-    enqueued(server)
+    handle_waiting(server)
     assert len(server.answers(client)) == 1
     assert server.rows("SELECT count(symmetric_key) FROM query_topics WHERE topic = '\\x11223344'") == [(1,)]
 
@@ -306,11 +306,11 @@ def test_answers_about_a_user_are_limited(open_server, client):
     assert -60 < wait < 1200
     assert server.events("refused") == []
     server.rows("UPDATE waiting_queries SET due_at = now() RETURNING 1")
-    assert enqueued(server) == 1
+    assert handle_waiting(server) == 1
     assert len(waiting_queries(server)) == 1  # chance said no once more
     server.context.redis.flushall()
     server.rows("UPDATE waiting_queries SET due_at = now() RETURNING 1")
-    assert enqueued(server) == 1
+    assert handle_waiting(server) == 1
     assert (len(server.answers(client)), waiting_queries(server)) == (1, [])
 
 

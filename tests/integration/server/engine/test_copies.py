@@ -17,18 +17,18 @@ from wakupush.server.engine import run as engine_run
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def opening_trials(monkeypatch):
     """Return a list of what was tried to be opened, with a key of either kind."""
-    tried = []
+    trials = []
     for name in ("open_asymmetric", "open_symmetric"):
         original = getattr(payload, name)
 
         def note(data, key, original=original):
-            tried.append(data)
+            trials.append(data)
             return original(data, key)
 
         monkeypatch.setattr(payload, name, note)
-    return tried
+    return trials
 
 
 @pytest.mark.parametrize("fields", [{"version": 0}, {"version": 7}, {"ephemeral": True}])
@@ -51,16 +51,16 @@ def test_a_copy_with_the_same_hash_is_the_message(server, client, fields):
     assert server.events("foreign") == []
 
 
-def test_what_is_passed_on_is_not_opened_again(server, client, opened):
+def test_what_is_passed_on_is_not_opened_again(server, client, opening_trials):
     server.handle(DISPATCH, messages.register(client, server.key, messages.registration(client, server.key)))
-    opened.clear()
+    opening_trials.clear()
     server.handle_enqueued(REGISTRATION)
-    assert opened == []
+    assert opening_trials == []
     assert server.outcomes(client) == ["success"]
 
 
 @pytest.mark.parametrize("change", ["garbage", "another's", "a retired key's"])
-def test_an_opened_message_that_does_not_fit_counts_for_nothing(server, client, opened, change):
+def test_an_opened_message_that_does_not_fit_counts_for_nothing(server, client, opening_trials, change):
     """Who can write to Redis can neither make one up nor move it to another message."""
     content = messages.registration(client, server.key)
     registering = messages.register(client, server.key, content)
@@ -72,13 +72,13 @@ def test_an_opened_message_that_does_not_fit_counts_for_nothing(server, client, 
         "another's": other.opened,
         "a retired key's": seal_opened(of_retired, server.context.identity.opened_key, entry.hash),
     }[change]
-    opened.clear()
+    opening_trials.clear()
     server.run(REGISTRATION, [replace(entry, opened=sealed)])
-    assert opened == [registering.payload]
+    assert opening_trials == [registering.payload]
     assert server.outcomes(client) == ["success"]
 
 
-def test_an_old_copy_is_not_opened_again(server, client, opened):
+def test_an_old_copy_is_not_opened_again(server, client, opening_trials):
     """Ingest lets it through when its claim is over; the ledger is asked before anything is decrypted."""
     registering = messages.register(client, server.key, messages.registration(client, server.key))
     server.handle(REGISTRATION, registering)
@@ -86,17 +86,17 @@ def test_an_old_copy_is_not_opened_again(server, client, opened):
     foreign = messages.register(client, client.public_key, messages.registration(client, client.public_key))
     server.handle(QUERY, query)
     server.handle(DISPATCH, foreign)
-    opened.clear()
+    opening_trials.clear()
     before = metrics.MESSAGES_KNOWN._value.get()
     later = time.time() + 121
     server.handle(REGISTRATION, registering, seen=later)
     server.handle(QUERY, query, query, seen=later)
     server.handle(DISPATCH, foreign, seen=later)
-    assert opened == []
+    assert opening_trials == []
     assert metrics.MESSAGES_KNOWN._value.get() == before + 3
     new = messages.request(client, server.key, [messages.notification(client.public_key.key_hash, content_of(client))])
     server.handle(DISPATCH, foreign, new, seen=later)
-    assert opened == [new.payload]
+    assert opening_trials == [new.payload]
 
 
 def test_copies_of_what_is_done_are_no_attempts(server, client):

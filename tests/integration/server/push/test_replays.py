@@ -45,7 +45,7 @@ def send_again(server, message):
     server.handle(DISPATCH, copy)
 
 
-def remembered(server):
+def remembered_rows(server):
     return server.rows("SELECT week, succeeded, expired FROM admitted_requests ORDER BY week")
 
 
@@ -58,7 +58,7 @@ def test_a_replay_pushes_nothing_while_its_id_is_kept(server, client, weeks):
     prune(server.context)
     send_again(server, message)
     assert server.pushes() == []
-    assert remembered(server) == [(weeks_ago(weeks), "1", False)]
+    assert remembered_rows(server) == [(weeks_ago(weeks), "1", False)]
 
 
 def test_a_replay_of_a_forgotten_request_pushes_once_more(server, client):
@@ -66,10 +66,10 @@ def test_a_replay_of_a_forgotten_request_pushes_once_more(server, client):
     server.handle(DISPATCH, message := request(client, server, content))
     make_old(server, weeks=6)
     prune(server.context)
-    assert remembered(server) == []
+    assert remembered_rows(server) == []
     send_again(server, message), send_again(server, message)
     assert len(server.pushes()) == 2
-    assert remembered(server) == [(weeks_ago(0), "1", False)]
+    assert remembered_rows(server) == [(weeks_ago(0), "1", False)]
 
 
 def test_envelopes_at_the_turn_of_a_week_push_once(server, client):
@@ -87,10 +87,10 @@ def test_envelopes_at_the_turn_of_a_week_push_once(server, client):
             )
     assert server.outcomes(client) == [["success"]] * 2
     assert len(server.pushes()) == 1
-    assert [week for week, *_ in remembered(server)] == [weeks_ago(1), weeks_ago(0)]
+    assert [week for week, *_ in remembered_rows(server)] == [weeks_ago(1), weeks_ago(0)]
     send_again(server, message)
     assert server.outcomes(client) == [["success"]]
-    assert len(remembered(server)) == 2
+    assert len(remembered_rows(server)) == 2
 
 
 def test_a_replay_fails_once_the_access_token_changed(server, client):
@@ -132,7 +132,7 @@ def test_a_late_copy_does_not_end_an_admitted_request(server, client):
     make_old(server, weeks=1)
     copy = WakuMessage(payload=message.payload, content_topic=message.content_topic, timestamp=message.timestamp + 1)
     late(server, copy, live=True)
-    assert remembered(server) == [(weeks_ago(1), "1", False)]
+    assert remembered_rows(server) == [(weeks_ago(1), "1", False)]
 
 
 def test_late_copy_beside_a_request_does_not_end_it(server, client, monkeypatch):
@@ -143,7 +143,7 @@ def test_late_copy_beside_a_request_does_not_end_it(server, client, monkeypatch)
     with monkeypatch.context() as before_that_was_committed:
         before_that_was_committed.setattr(requests, "admitted", lambda *_: ({}, set()))
         server.handle(DISPATCH, message)
-    assert [(succeeded, expired) for _, succeeded, expired in remembered(server)] == [("1", False)]
+    assert [(succeeded, expired) for _, succeeded, expired in remembered_rows(server)] == [("1", False)]
 
 
 def test_an_old_time_in_a_copy_spares_the_original(server, client):
@@ -170,4 +170,4 @@ def test_failed_items_are_not_remembered(server, client):
     late(server, request(client, server, content, access_token="wrong"), live=True)
     late(server, request(client, server, content, installation_id=OTHER_TOKEN), live=True)
     assert len(server.events("expired")) == 2
-    assert remembered(server) == []
+    assert remembered_rows(server) == []
