@@ -43,7 +43,9 @@ def no_later_lease() -> None:
     _replace(
         deliveries,
         "take",
-        lambda connection, begun, *, seconds, at_rest: _take(connection, begun, seconds=0 * seconds, at_rest=at_rest),
+        lambda connection, attempts, *, seconds, at_rest: _take(
+            connection, attempts, seconds=0 * seconds, at_rest=at_rest
+        ),
     )
 
 

@@ -34,21 +34,21 @@ UNREACHED = frozenset({"failed", "expired", "dead_letter"})
 
 def copies(envelopes: list[Sent]) -> int:
     """Return how often a message was sent whole; its parts count once together."""
-    return round(sum(1 / sent.parts for sent in envelopes))
+    return round(sum(1 / message.parts for message in envelopes))
 
 
 def states(history: list[Happened]) -> list[str]:
     """Return the state of a delivery after each of its events: ``open`` while it is tried, else that of its row."""
-    found: list[str] = []
+    event_states: list[str] = []
     for event in history:
         failure = BY_LABEL.get(event.failure or "", Failure.ATTEMPTS_EXHAUSTED)
         # What gorush's webhook reports late ends a delivery that had read as delivered, whatever it is.
-        is_final = failure.retry is Retry.NEVER or found[-1:] == ["delivered"]
+        is_final = failure.retry is Retry.NEVER or event_states[-1:] == ["delivered"]
         if event.kind in {"delivered", "expired", "dead_letter"}:
-            found.append(event.kind)
+            event_states.append(event.kind)
         else:
-            found.append("failed" if event.kind == "failed" and is_final else "open")
-    return found
+            event_states.append("failed" if event.kind == "failed" and is_final else "open")
+    return event_states
 
 
 def states_at(history: list[Happened], at: float, before: float = SLACK) -> set[str]:
@@ -57,17 +57,17 @@ def states_at(history: list[Happened], at: float, before: float = SLACK) -> set[
     Args:
         before: seconds for which what was true before that time still counts.
     """
-    found = list(zip(history, states(history), strict=True))
-    earlier = [state for event, state in found if event.at <= at - before]
-    return {state for event, state in found if at - before < event.at <= at + SLACK} | set(earlier[-1:])
+    steps = list(zip(history, states(history), strict=True))
+    earlier = [state for event, state in steps if event.at <= at - before]
+    return {state for event, state in steps if at - before < event.at <= at + SLACK} | set(earlier[-1:])
 
 
 def _grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
     """Return the values of each key, in their order."""
-    found = defaultdict(list)
+    groups = defaultdict(list)
     for key, value in pairs:
-        found[key].append(value)
-    return dict(found)
+        groups[key].append(value)
+    return dict(groups)
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Case:
     @cached_property
     def messages(self) -> dict[str, list[Sent]]:
         """The envelopes of each application message."""
-        envelopes = {sent.envelope: sent for sent in self.evidence.sent}
-        return _grouped((sent.id, sent) for sent in envelopes.values())
+        envelopes = {message.envelope: message for message in self.evidence.sent}
+        return _grouped((message.id, message) for message in envelopes.values())
 
     @cached_property
     def received(self) -> dict[str, list[float]]:
@@ -120,11 +120,11 @@ class Case:
     @cached_property
     def withheld(self) -> Counter[str]:
         """How many notifications of each message were refused or filtered, by trace id."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for event in self.evidence.events:
             if event.kind in {"refused", "filtered"} and not event.installation:
-                found[event.trace_id] += event.count
-        return found
+                counts[event.trace_id] += event.count
+        return counts
 
     @cached_property
     def silences(self) -> set[str]:
@@ -141,7 +141,7 @@ class Case:
 
     def handled(self, envelopes: list[Sent]) -> list[Sent]:
         """Return the envelopes that were handled."""
-        return [sent for sent in envelopes if sent.trace_id in self.received]
+        return [message for message in envelopes if message.trace_id in self.received]
 
     def pseudonym(self, item: Notified) -> str:
         """Return the pseudonym of the device that a notification is for."""
@@ -150,7 +150,7 @@ class Case:
     def history(self, envelopes: list[Sent], item: Notified) -> list[Happened]:
         """Return the events of a notification, in their order."""
         pseudonym = self.pseudonym(item)
-        events = [event for sent in envelopes for event in self.deliveries.get((sent.trace_id, pseudonym), ())]
+        events = [event for message in envelopes for event in self.deliveries.get((message.trace_id, pseudonym), ())]
         return sorted(events, key=lambda event: event.at) if len(envelopes) > 1 else events
 
     def delivered(self, item: Notified) -> list[Pushed]:
@@ -216,14 +216,14 @@ class Case:
         spans = [(fault.began - SLACK, fault.ended + SLACK) for fault in self.evidence.faults if fault.loses]
         if not spans:
             return set()
-        found = set()
+        ids = set()
         for id_, envelopes in self.messages.items():
-            times = [sent.at for sent in envelopes]
+            times = [message.at for message in envelopes]
             times += [answer.at for answer in self.answers.get(id_, ())]
             times += [push.at for item in envelopes[0].items for push in self.pushes.get(item.delivery_key, ())]
             if any(begin <= at <= end for at in times for begin, end in spans):
-                found.add(id_)
-        return found
+                ids.add(id_)
+        return ids
 
     def log_lost(self, item: Notified) -> bool:
         """Return whether gorush kept a failure of a notification to itself: nobody can know then that it failed."""
@@ -238,7 +238,7 @@ class Case:
         """Return what the answers to a request said of one of its items, and when each left."""
         items = len(envelopes[0].items)
         return [
-            (answer.at, answer.told[position])
+            (answer.at, answer.results[position])
             for answer in self.answers.get(envelopes[0].id, ())
-            if len(answer.told) == items
+            if len(answer.results) == items
         ]

@@ -77,25 +77,25 @@ def judge(evidence: Evidence) -> list[Violation]:
 
 def check_handled(case: Case) -> Iterator[Violation]:
     """Every envelope is handled, and none twice; what is in the ledger has events."""
-    for sent in {sent.envelope: sent for sent in case.evidence.sent}.values():
-        times = len(case.received.get(sent.trace_id, ()))
-        in_ledger = sent.envelope in case.evidence.ledger
-        if sent.envelope in case.evidence.quarantined:
-            reason = case.evidence.quarantined[sent.envelope]
-            yield Violation(Kind.QUARANTINED, sent.trace_id, f"{sent.kind}: {reason}")
+    for message in {message.envelope: message for message in case.evidence.sent}.values():
+        times = len(case.received.get(message.trace_id, ()))
+        in_ledger = message.envelope in case.evidence.ledger
+        if message.envelope in case.evidence.quarantined:
+            reason = case.evidence.quarantined[message.envelope]
+            yield Violation(Kind.QUARANTINED, message.trace_id, f"{message.kind}: {reason}")
         elif not times or not in_ledger:
             where = "in the ledger without an event" if in_ledger else "not in the ledger, though it has events"
-            how = where if times or in_ledger else f"sent at {sent.at:.3f}"
-            yield Violation(Kind.LOST, sent.trace_id, f"{sent.kind}: {how}")
+            how = where if times or in_ledger else f"sent at {message.at:.3f}"
+            yield Violation(Kind.LOST, message.trace_id, f"{message.kind}: {how}")
         elif times > 1:
-            yield Violation(Kind.HANDLED_TWICE, sent.trace_id, f"{sent.kind}: {times} times")
+            yield Violation(Kind.HANDLED_TWICE, message.trace_id, f"{message.kind}: {times} times")
 
 
 def check_answered(case: Case) -> Iterator[Violation]:
     """Every envelope that was handled is answered, those of the same message each."""
     for id_, envelopes in case.messages.items():
         nobody = envelopes[0].kind == "query" and len(envelopes[0].mortal) == len(envelopes[0].devices)
-        expected = copies([sent for sent in case.handled(envelopes) if sent.trace_id not in case.silences])
+        expected = copies([message for message in case.handled(envelopes) if message.trace_id not in case.silences])
         answers = len(case.answers.get(id_, ()))
         if answers < expected and not nobody:
             detail = f"{envelopes[0].kind} sent at {envelopes[0].at:.3f}: {answers} answers"
@@ -105,33 +105,37 @@ def check_answered(case: Case) -> Iterator[Violation]:
 def check_told(case: Case) -> Iterator[Violation]:
     """Every answer is one of those that the message may get, and there is no answer that nobody asked for."""
     last = last_registrations(case.evidence.sent)
-    certain = {sent.id for sent in last.values()}
+    certain = {message.id for message in last.values()}
     for id_, answers in case.answers.items():
         if id_ not in case.messages:
             yield Violation(Kind.ANSWERED_WRONGLY, id_[:16], "nobody asked")
             continue
-        sent = case.messages[id_][0]
-        for told in {(answer.told, answer.about) for answer in answers}:
-            if wrong := _wrong(sent, *told, is_last=id_ in certain):
-                yield Violation(Kind.ANSWERED_WRONGLY, sent.trace_id, f"{sent.kind}: {wrong}")
+        message = case.messages[id_][0]
+        for pair in {(answer.results, answer.about) for answer in answers}:
+            if wrong := _wrong(message, *pair, is_last=id_ in certain):
+                yield Violation(Kind.ANSWERED_WRONGLY, message.trace_id, f"{message.kind}: {wrong}")
 
 
-def _wrong(sent: Sent, told: tuple[str, ...], about: tuple[str, ...], *, is_last: bool) -> str:
+def _wrong(message: Sent, results: tuple[str, ...], about: tuple[str, ...], *, is_last: bool) -> str:
     """Return what is wrong with an answer, nothing if it is right."""
-    match sent.kind:
+    match message.kind:
         case "registration":
-            allowed = (SUCCESS,) if is_last and not sent.mortal else sent.told
-            return "" if told[0] in allowed else f"{told[0]}, not {' or '.join(allowed)}"
+            allowed = (SUCCESS,) if is_last and not message.mortal else message.allowed_results
+            return "" if results[0] in allowed else f"{results[0]}, not {' or '.join(allowed)}"
         case "query":
-            registered = {f"{device} {token}" for device, token in sent.devices}
-            alive = {f"{device} {token}" for device, token in sent.devices if device not in sent.mortal}
-            right = told and alive <= set(told) <= registered and len(set(told)) == len(told)
-            return "" if right else f"{len(told)} devices, not the {len(registered)} that are registered"
+            registered = {f"{device} {token}" for device, token in message.devices}
+            alive = {f"{device} {token}" for device, token in message.devices if device not in message.mortal}
+            right = results and alive <= set(results) <= registered and len(set(results)) == len(results)
+            return "" if right else f"{len(results)} devices, not the {len(registered)} that are registered"
         case _:
-            if about != tuple(item.installation_id for item in sent.items):
+            if about != tuple(item.installation_id for item in message.items):
                 return "the reports are not those of its items"
-            pairs = zip(told, sent.items, strict=True)
-            return ", ".join(f"{one}, not {' or '.join(item.told)}" for one, item in pairs if one not in item.told)
+            pairs = zip(results, message.items, strict=True)
+            return ", ".join(
+                f"{one}, not {' or '.join(item.allowed_results)}"
+                for one, item in pairs
+                if one not in item.allowed_results
+            )
 
 
 def check_consistent(case: Case) -> Iterator[Violation]:
@@ -143,10 +147,10 @@ def check_consistent(case: Case) -> Iterator[Violation]:
     """
     for id_, answers in case.answers.items():
         envelopes = case.messages.get(id_, [])
-        different = {answer.told for answer in answers}
+        different = {answer.results for answer in answers}
         if envelopes and len(different) > copies(envelopes) and id_ not in case.lost:
-            said = " | ".join(sorted(",".join(told) for told in different))
-            yield Violation(Kind.ANSWERED_INCONSISTENTLY, id_[:16], f"{copies(envelopes)} envelopes: {said}")
+            variants = " | ".join(sorted(",".join(results) for results in different))
+            yield Violation(Kind.ANSWERED_INCONSISTENTLY, id_[:16], f"{copies(envelopes)} envelopes: {variants}")
     for envelopes, position, item in case.notifications():
         if envelopes[0].id in case.lost or copies(envelopes) == 1 or case.unregistered.get(case.pseudonym(item)):
             continue
@@ -178,13 +182,15 @@ def check_true(case: Case) -> Iterator[Violation]:
         if envelopes[0].id in case.lost:
             continue
         reports = case.reports(envelopes, position)
-        told = {report for _, report in reports}
+        results = {report for _, report in reports}
         delivered = case.delivered(item)
-        if told and SUCCESS not in told and delivered:
-            yield Violation(Kind.UNTRUE, item.delivery_key[:16], f"{' and '.join(sorted(told))}, but it was delivered")
-        kept = case.evidence.deliveries.get(item.delivery_key)
-        if item.fate is Fate.KEPT and SUCCESS in told and not case.log_lost(item):
-            state = kept.state if kept else "gone"
+        if results and SUCCESS not in results and delivered:
+            yield Violation(
+                Kind.UNTRUE, item.delivery_key[:16], f"{' and '.join(sorted(results))}, but it was delivered"
+            )
+        row = case.evidence.deliveries.get(item.delivery_key)
+        if item.fate is Fate.KEPT and SUCCESS in results and not case.log_lost(item):
+            state = row.state if row else "gone"
             has_expired = state == "expired" and _has_outlived(case, case.history(envelopes, item))
             if state not in {"pending", "posting", "dead_letter"} and not has_expired:
                 yield Violation(Kind.UNTRUE, item.delivery_key[:16], f"SUCCESS, but the delivery is {state}")
@@ -196,7 +202,7 @@ def check_true(case: Case) -> Iterator[Violation]:
             if report == SUCCESS and possible and possible <= UNREACHED:
                 ended = max(event.at for event in history if event.at <= at)
                 # Its row went with the device, so another envelope is told what its request was told before.
-                if any(ended - SLACK <= gone <= at for gone in case.unregistered.get(case.pseudonym(item), ())):
+                if any(ended - SLACK <= moment <= at for moment in case.unregistered.get(case.pseudonym(item), ())):
                     continue
                 parts = {fault.part for fault in case.faults(history[0].at, at)}
                 if at - history[0].at >= HOLD_SECONDS - SLACK and parts & {*POSTING, "postgres", "node"}:
@@ -209,25 +215,23 @@ def check_true(case: Case) -> Iterator[Violation]:
 
 def check_pushed(case: Case) -> Iterator[Violation]:
     """What was admitted reaches the platform, and what must not does not."""
-    asked = set()
+    requested_keys = set()
     for envelopes, _, item in case.notifications():
-        asked.add(item.delivery_key)
+        requested_keys.add(item.delivery_key)
         delivered = case.delivered(item)
         if item.fate in {Fate.NEVER, Fate.KEPT} and delivered:
             yield Violation(Kind.PUSHED_WRONGLY, item.delivery_key[:16], f"its fate is {item.fate}")
-        kept = case.evidence.deliveries.get(item.delivery_key)
+        row = case.evidence.deliveries.get(item.delivery_key)
         history = case.history(envelopes, item)
         if late := _pushes_after_expiry(case, item, history):
             yield Violation(Kind.PUSHED_WRONGLY, item.delivery_key[:16], f"{late} pushes after it had expired")
-        has_expired = kept is not None and kept.state == "expired"
+        has_expired = row is not None and row.state == "expired"
         has_expired = has_expired and _has_outlived(case, history) and _was_held_up(case, history)
         is_due = item.fate is Fate.MUST and case.handled(envelopes) and not case.log_lost(item)
         if is_due and not delivered and not has_expired:
             attempts = len(case.pushes.get(item.delivery_key, ()))
-            yield Violation(
-                Kind.NOT_PUSHED, item.delivery_key[:16], f"{attempts} attempts in gorush's log, row: {kept}"
-            )
-    for delivery_key in case.pushes.keys() - asked:
+            yield Violation(Kind.NOT_PUSHED, item.delivery_key[:16], f"{attempts} attempts in gorush's log, row: {row}")
+    for delivery_key in case.pushes.keys() - requested_keys:
         yield Violation(Kind.PUSHED_WRONGLY, delivery_key[:16], "nobody asked for it")
 
 
@@ -271,9 +275,9 @@ def check_leases(case: Case) -> Iterator[Violation]:
     for envelopes, _, item in case.notifications():
         for before, event in pairwise(case.history(envelopes, item)):
             if event.failure == Failure.LEASE_LOST.label and event.kind == "unknown":
-                held = event.at - before.at
-                if held < case.evidence.lease * LEASE_SHARE:
-                    detail = f"attempt {event.attempt} lost after {held:.1f} s of {case.evidence.lease:g} s"
+                duration = event.at - before.at
+                if duration < case.evidence.lease * LEASE_SHARE:
+                    detail = f"attempt {event.attempt} lost after {duration:.1f} s of {case.evidence.lease:g} s"
                     yield Violation(Kind.LEASE_CUT_SHORT, item.delivery_key[:16], detail)
 
 
@@ -294,8 +298,8 @@ def check_accounted(case: Case) -> Iterator[Violation]:
             if detail := _misrecorded(case, item, history):
                 yield Violation(Kind.UNACCOUNTED, item.delivery_key[:16], detail)
         rest = len(envelopes[0].items) - admitted
-        withheld = [case.withheld[sent.trace_id] for sent in handled]
-        is_silent = any(sent.trace_id in case.silences for sent in handled)
+        withheld = [case.withheld[message.trace_id] for message in handled]
+        is_silent = any(message.trace_id in case.silences for message in handled)
         # Of several envelopes one may have been refused what another one admitted.
         if not is_silent and (max(withheld) < rest or (copies(handled) == 1 and max(withheld) > rest)):
             detail = f"{len(envelopes[0].items)} items: {admitted} admitted, {withheld} refused or filtered"
@@ -306,8 +310,8 @@ def _misrecorded(case: Case, item: Notified, history: list[Happened]) -> str:
     """Return how the row of a delivery contradicts its events; nothing if it does not."""
     row = case.evidence.deliveries.get(item.delivery_key)
     if row is None:
-        gone = case.unregistered.get(case.pseudonym(item), ())
-        is_gone = not history or any(at >= history[0].at - SLACK for at in gone)
+        unregister_times = case.unregistered.get(case.pseudonym(item), ())
+        is_gone = not history or any(at >= history[0].at - SLACK for at in unregister_times)
         return "" if is_gone else "it was admitted, and there is no row of it"
     if not history:
         return f"its row is {row.state}, and it has no events"
@@ -319,50 +323,52 @@ def _misrecorded(case: Case, item: Notified, history: list[Happened]) -> str:
 
 def check_waits(case: Case) -> Iterator[Violation]:
     """Nothing that is due waits much longer than the faults at work in that time, a delivery twice as long."""
-    begin = min((sent.at for sent in case.evidence.sent), default=0.0)
-    for sent in {sent.envelope: sent for sent in case.evidence.sent}.values():
-        handled = min(case.received.get(sent.trace_id, ()), default=sent.at)
-        if handled - sent.at > case.longest_fault(sent.at, handled) + case.evidence.message_patience:
-            yield Violation(Kind.STARVED, sent.trace_id, f"{sent.kind} was handled after {handled - sent.at:.0f} s")
+    begin = min((message.at for message in case.evidence.sent), default=0.0)
+    for message in {message.envelope: message for message in case.evidence.sent}.values():
+        handled = min(case.received.get(message.trace_id, ()), default=message.at)
+        if handled - message.at > case.longest_fault(message.at, handled) + case.evidence.message_patience:
+            yield Violation(
+                Kind.STARVED, message.trace_id, f"{message.kind} was handled after {handled - message.at:.0f} s"
+            )
     for envelopes, _, item in case.notifications():
         history = case.history(envelopes, item)
         for (one, other), state in zip(pairwise(history), states(history), strict=False):
-            waited = other.at - one.at
+            wait = other.at - one.at
             # What piled up during a fault takes as long to drain, beside new requests.
             patience = 2 * case.longest_fault(one.at, other.at) + case.evidence.delivery_patience
-            if state == "open" and waited > patience:
+            if state == "open" and wait > patience:
                 waits = f"{one.kind} ({one.failure}) to {other.kind} ({other.failure})"
-                detail = f"{waited:.0f} s from {waits}, since {one.at - begin:.0f} s after the first message"
+                detail = f"{wait:.0f} s from {waits}, since {one.at - begin:.0f} s after the first message"
                 yield Violation(Kind.STARVED, item.delivery_key[:16], detail)
 
 
 def check_registrations(case: Case) -> Iterator[Violation]:
     """Of every device its last valid version is stored, and nothing of those that left but that version."""
     last = last_registrations(case.evidence.sent)
-    for device, sent in last.items():
-        stored = case.evidence.registrations.get(device)
-        expected = expected_row(sent)
-        if stored != expected:
-            yield Violation(Kind.REGISTRATION_WRONG, device.installation_id, _difference(stored, expected))
+    for device, message in last.items():
+        row = case.evidence.registrations.get(device)
+        expected = expected_row(message)
+        if row != expected:
+            yield Violation(Kind.REGISTRATION_WRONG, device.installation_id, _difference(row, expected))
     for device in case.evidence.registrations.keys() - last.keys():
         yield Violation(Kind.REGISTRATION_WRONG, device.installation_id, "it never registered validly")
 
 
-def last_registrations(sent: tuple[Sent, ...]) -> dict[DeviceId, Sent]:
+def last_registrations(messages: tuple[Sent, ...]) -> dict[DeviceId, Sent]:
     """Return the registration with the highest version of each device that registered validly."""
-    found: dict[DeviceId, tuple[int, Sent]] = {}
-    for each in sent:
-        if each.kind == "registration" and SUCCESS in each.told:
+    newest: dict[DeviceId, tuple[int, Sent]] = {}
+    for each in messages:
+        if each.kind == "registration" and SUCCESS in each.allowed_results:
             content = PushNotificationRegistration.FromString(bytes.fromhex(each.content))
             device = DeviceId(_key_hash(each.client), content.installation_id)
-            if content.version > found.get(device, (0, each))[0]:
-                found[device] = content.version, each
-    return {device: each for device, (_, each) in found.items()}
+            if content.version > newest.get(device, (0, each))[0]:
+                newest[device] = content.version, each
+    return {device: each for device, (_, each) in newest.items()}
 
 
-def expected_row(sent: Sent) -> Stored:
+def expected_row(message: Sent) -> Stored:
     """Return what has to be stored of a registration."""
-    content = PushNotificationRegistration.FromString(bytes.fromhex(sent.content))
+    content = PushNotificationRegistration.FromString(bytes.fromhex(message.content))
     if content.unregister:
         return Stored(version=content.version, registered=False)
     return Stored(version=content.version, registered=True, content=columns(content))
@@ -383,16 +389,16 @@ def columns(content: PushNotificationRegistration) -> dict[str, object]:
     }
 
 
-def _difference(stored: Stored | None, expected: Stored) -> str:
-    if stored is None:
+def _difference(row: Stored | None, expected: Stored) -> str:
+    if row is None:
         return f"nothing is stored, not even version {expected.version}"
-    if (stored.version, stored.registered) != (expected.version, expected.registered):
+    if (row.version, row.registered) != (expected.version, expected.registered):
         return (
-            f"version {stored.version} ({'registered' if stored.registered else 'gone'}) is stored, "
+            f"version {row.version} ({'registered' if row.registered else 'gone'}) is stored, "
             f"not {expected.version} ({'registered' if expected.registered else 'gone'})"
         )
-    names = [name for name, value in expected.content.items() if stored.content.get(name) != value]
-    return f"version {stored.version} differs in {', '.join(names) or 'what is left of it'}"
+    names = [name for name, value in expected.content.items() if row.content.get(name) != value]
+    return f"version {row.version} differs in {', '.join(names) or 'what is left of it'}"
 
 
 def _key_hash(client: str) -> str:

@@ -31,7 +31,7 @@ class Manner:
     name: str
     #: Of its token: see `wakupush.devnet.gorush.scripts`.
     script: str
-    told: tuple[str, ...]
+    allowed_results: tuple[str, ...]
     fate: Fate
     #: Its share of the devices, and how often it is notified.
     weight: int
@@ -218,7 +218,7 @@ class Fleet:
             **fields,
         )
 
-    def _post_registration(self, device: Device, told: tuple[str, ...], **fields: object) -> Post:
+    def _post_registration(self, device: Device, allowed_results: tuple[str, ...], **fields: object) -> Post:
         user = device.user
         content = messages.registration(user.key, self._server, **{"access_token": device.access_token, **fields})
         sealed = registration.seal_registration(content, user.key, self._server)
@@ -233,9 +233,9 @@ class Fleet:
                 registration.request_id(sealed),
                 user,
                 [message],
-                told=told,
+                allowed_results=allowed_results,
                 # Once its token died, a repeat is told to come with a higher version.
-                mortal=(device.installation_id,) if GONE in device.manner.told else (),
+                mortal=(device.installation_id,) if GONE in device.manner.allowed_results else (),
                 content=content.SerializeToString().hex(),
             )
 
@@ -268,7 +268,7 @@ class Fleet:
         if not isinstance(opened, Opened):
             raise TypeError("a query comes in one part")
         devices = [(device.installation_id, device.access_token) for device in user.devices]
-        mortal = tuple(device.installation_id for device in user.devices if GONE in device.manner.told)
+        mortal = tuple(device.installation_id for device in user.devices if GONE in device.manner.allowed_results)
         return self._post("query", opened.message_id, asker, [message], devices=tuple(sorted(devices)), mortal=mortal)
 
     # Push requests
@@ -293,22 +293,22 @@ class Fleet:
     ) -> Post:
         asker = self._random.choice(self.users)
         message_id = self._random.randbytes(32)
-        made = [self._item(device, bytes_, twisted=twisted) for device in devices]
-        inner = PushNotificationRequest(requests=[item for item, _, _ in made], message_id=message_id)
+        triples = [self._item(device, bytes_, twisted=twisted) for device in devices]
+        inner = PushNotificationRequest(requests=[item for item, _, _ in triples], message_id=message_id)
         encoded = inner.SerializeToString()
-        parsed = request.parse_request(encoded, most_items=len(made)).items
+        parsed = request.parse_request(encoded, most_items=len(triples)).items
         items = tuple(
             Notified(
                 delivery_key=request.delivery_key(message_id, item).hex(),
                 key_hash=item.key_hash.hex(),
                 installation_id=item.installation_id,
-                told=told,
+                allowed_results=allowed_results,
                 fate=fate,
             )
-            for item, (_, told, fate) in zip(parsed, made, strict=True)
+            for item, (_, allowed_results, fate) in zip(parsed, triples, strict=True)
         )
 
-        is_doubtful = any(len(item.told) > 1 for item in items) and bytes_ < LARGE
+        is_doubtful = any(len(item.allowed_results) > 1 for item in items) and bytes_ < LARGE
         content = encoded.hex() if is_doubtful else ""
 
         def make() -> Post:
@@ -335,15 +335,15 @@ class Fleet:
             "author": self._random.randbytes(64),
             "installation_id": device.installation_id,
         }
-        told, fate = device.manner.told, device.manner.fate
+        allowed_results, fate = device.manner.allowed_results, device.manner.fate
         twist = self._random.random()
-        if twisted and device.manner.told == (SUCCESS,) and twist < 0.24:
+        if twisted and device.manner.allowed_results == (SUCCESS,) and twist < 0.24:
             if twist < 0.2 or device.block_mentions:
                 fate = Fate.NEVER
             if twist < 0.04:
-                fields["access_token"], told = self._uuid(), ("WRONG_TOKEN",)
+                fields["access_token"], allowed_results = self._uuid(), ("WRONG_TOKEN",)
             elif twist < 0.08:
-                fields["installation_id"], told = self._uuid(), (GONE,)
+                fields["installation_id"], allowed_results = self._uuid(), (GONE,)
             elif twist < 0.12:
                 fields["chat_id"] = device.blocked_chat
             elif twist < 0.16:
@@ -353,7 +353,7 @@ class Fleet:
                 if twist >= 0.2:
                     fields["chat_id"] = device.mention_chat
         item = PushNotification(public_key=device.user.key.public_key.key_hash, **fields)
-        return item, told, fate
+        return item, allowed_results, fate
 
     # What is sent again
 
@@ -384,28 +384,28 @@ class Fleet:
         timestamp = int((now + asker.clock) * 1e9)
         # What the hash does not cover decides nothing, so any version may come.
         version = self._random.choice((0, 1))
-        made = tuple(replace(part, timestamp=timestamp, version=version) for part in parts)
-        sent = tuple(
+        copies = tuple(replace(part, timestamp=timestamp, version=version) for part in parts)
+        records = tuple(
             Sent(
                 kind=kind,
                 id=id_.hex(),
                 envelope=message_hash(asker.shard, message).hex(),
                 client=asker.key.secret.hex(),
                 at=now,
-                parts=len(made),
+                parts=len(copies),
                 **what,
             )
-            for message in made
+            for message in copies
         )
-        return Post(asker.shard, made, sent)
+        return Post(asker.shard, copies, records)
 
 
-def repeat(server: PublicKey, sent: Sent) -> Post:
+def repeat(server: PublicKey, original: Sent) -> Post:
     """Return a request in a new envelope."""
-    sender = PrivateKey(bytes.fromhex(sent.client))
-    message = messages.to_server(sender, server, Type.PUSH_NOTIFICATION_REQUEST, bytes.fromhex(sent.content))
+    sender = PrivateKey(bytes.fromhex(original.client))
+    message = messages.to_server(sender, server, Type.PUSH_NOTIFICATION_REQUEST, bytes.fromhex(original.content))
     envelope = message_hash(SHARDS[0], message).hex()
-    return Post(SHARDS[0], (message,), (replace(sent, envelope=envelope, at=time.time()),))
+    return Post(SHARDS[0], (message,), (replace(original, envelope=envelope, at=time.time()),))
 
 
 def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegistration]], seed: str) -> list[Post]:
@@ -420,8 +420,10 @@ def roll_call(server: PublicKey, contents: list[tuple[str, PushNotificationRegis
     by_script = {manner.script: manner for manner in MANNERS if manner.script}
     posts = []
     for secret, content in contents:
-        found = next((it for script, it in by_script.items() if content.device_token.startswith(script)), MANNERS[0])
-        manner = replace(found, told=(GONE,), fate=Fate.NEVER) if content.unregister else found
+        usual_manner = next(
+            (it for script, it in by_script.items() if content.device_token.startswith(script)), MANNERS[0]
+        )
+        manner = replace(usual_manner, allowed_results=(GONE,), fate=Fate.NEVER) if content.unregister else usual_manner
         user = User(PrivateKey(bytes.fromhex(secret)), SHARDS[0], 0.0, personal=False)
         device = Device(
             user=user,

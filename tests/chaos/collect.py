@@ -59,19 +59,19 @@ def relayed(url: str) -> list[tuple[str, WakuMessage, float]]:
 
 
 def answers(
-    stack: Stack, relayed: Iterable[tuple[str, WakuMessage, float]], sent: tuple[Sent, ...]
+    stack: Stack, relayed: Iterable[tuple[str, WakuMessage, float]], messages: tuple[Sent, ...]
 ) -> tuple[Answered, ...]:
     """Return the server's answers to these messages, opened with the keys of those who asked."""
     keys: dict[str, list[PrivateKey]] = defaultdict(list)
-    for secret in {each.client for each in sent}:
+    for secret in {each.client for each in messages}:
         key = PrivateKey(bytes.fromhex(secret))
         keys[topics.content_topic(topics.partitioned_topic(key.public_key))].append(key)
-    found = []
+    opened = []
     for _, message, arrived in relayed:
         reply = open_reply(message, tuple(keys.get(message.content_topic, ())))
         if reply is not None and (answer := read_answer(stack, reply, arrived)):
-            found.append(answer)
-    return tuple(found)
+            opened.append(answer)
+    return tuple(opened)
 
 
 def read_answer(stack: Stack, reply: OpenedReply, at: float) -> Answered | None:
@@ -83,24 +83,24 @@ def read_answer(stack: Stack, reply: OpenedReply, at: float) -> Answered | None:
 
 def _read_registration(reply: OpenedReply, at: float) -> Answered:
     response = PushNotificationRegistrationResponse.FromString(reply.inner)
-    told = SUCCESS if response.success else response.ErrorType.Name(response.error)
-    return Answered(id=response.request_id.hex(), told=(told,), at=at)
+    result = SUCCESS if response.success else response.ErrorType.Name(response.error)
+    return Answered(id=response.request_id.hex(), results=(result,), at=at)
 
 
 def _read_query(reply: OpenedReply, at: float) -> Answered:
     response = PushNotificationQueryResponse.FromString(reply.inner)
-    told = tuple(sorted(f"{info.installation_id} {info.access_token}" for info in response.info))
-    return Answered(id=response.message_id.hex(), told=told, at=at)
+    results = tuple(sorted(f"{info.installation_id} {info.access_token}" for info in response.info))
+    return Answered(id=response.message_id.hex(), results=results, at=at)
 
 
 def _read_request(reply: OpenedReply, at: float) -> Answered:
     response = PushNotificationResponse.FromString(reply.inner)
-    told = tuple(
+    results = tuple(
         SUCCESS if report.success else PushNotificationReport.ErrorType.Name(report.error)
         for report in response.reports
     )
     about = tuple(report.installation_id for report in response.reports)
-    return Answered(id=response.message_id.hex(), told=told, about=about, at=at)
+    return Answered(id=response.message_id.hex(), results=results, about=about, at=at)
 
 
 _READERS = {
@@ -122,7 +122,9 @@ def pushes(stack: Stack) -> tuple[Pushed, ...]:
     )
 
 
-def events(stack: Stack, connection: Connection, sent: tuple[Sent, ...], since: float = 0.0) -> tuple[Happened, ...]:
+def events(
+    stack: Stack, connection: Connection, messages: tuple[Sent, ...], since: float = 0.0
+) -> tuple[Happened, ...]:
     """Return the delivery events from a time on (seconds since the epoch), in the order of their commits.
 
     What was sent is named by its own trace ids. The times are those of the commits where Postgres keeps them; else the
@@ -138,16 +140,16 @@ def events(stack: Stack, connection: Connection, sent: tuple[Sent, ...], since: 
     )
     names = ("kind", "trace_id", "at", "failure", "attempt", "installation", "count", "pid")
     identity = Identity.of(stack.key)
-    trace_ids = {identity.event_trace_id(each.trace_id): each.trace_id for each in sent}
-    happened = (Happened(**dict(zip(names, row, strict=True))) for row in rows)
-    return tuple(replace(each, trace_id=trace_ids.get(each.trace_id or "", each.trace_id)) for each in happened)
+    trace_ids = {identity.event_trace_id(each.trace_id): each.trace_id for each in messages}
+    raw_events = (Happened(**dict(zip(names, row, strict=True))) for row in rows)
+    return tuple(replace(each, trace_id=trace_ids.get(each.trace_id or "", each.trace_id)) for each in raw_events)
 
 
-def pseudonyms(stack: Stack, sent: tuple[Sent, ...]) -> dict[DeviceId, str]:
+def pseudonyms(stack: Stack, messages: tuple[Sent, ...]) -> dict[DeviceId, str]:
     """Return the pseudonyms of the devices that were notified."""
     identity = Identity.of(stack.key)
-    devices = {DeviceId(item.key_hash, item.installation_id) for each in sent for item in each.items}
-    period = period_of(max((each.at for each in sent), default=0.0), PipelineSettings().pseudonym_days)
+    devices = {DeviceId(item.key_hash, item.installation_id) for each in messages for item in each.items}
+    period = period_of(max((each.at for each in messages), default=0.0), PipelineSettings().pseudonym_days)
     installations = {
         device: identity.installation(bytes.fromhex(device.key_hash), device.installation_id) for device in devices
     }
@@ -156,20 +158,22 @@ def pseudonyms(stack: Stack, sent: tuple[Sent, ...]) -> dict[DeviceId, str]:
     }
 
 
-def registrations(stack: Stack, connection: Connection, sent: tuple[Sent, ...]) -> dict[DeviceId, Stored]:
+def registrations(stack: Stack, connection: Connection, messages: tuple[Sent, ...]) -> dict[DeviceId, Stored]:
     """Return what is stored; a device that is in no registration of the plan goes by the hash of its id."""
     identity = Identity.of(stack.key)
-    known: dict[Installation, str] = {}
+    installation_ids: dict[Installation, str] = {}
     blocked: dict[Installation, set[bytes]] = defaultdict(set)
-    for each in sent:
+    for each in messages:
         if each.kind == "registration":
             content = PushNotificationRegistration.FromString(bytes.fromhex(each.content))
             key_hash = PrivateKey(bytes.fromhex(each.client)).public_key.key_hash
-            found = identity.installation(key_hash, content.installation_id)
-            known[found] = content.installation_id
-            blocked[found].update(content.blocked_chat_list)
+            installation = identity.installation(key_hash, content.installation_id)
+            installation_ids[installation] = content.installation_id
+            blocked[installation].update(content.blocked_chat_list)
     return {
-        DeviceId(where.key_hash.hex(), known.get(where, where.installation_hash.hex())): _stored(
+        DeviceId(
+            where.key_hash.hex(), installation_ids.get(where, where.installation_hash.hex())
+        ): _stored_registration(
             version, device, row, {identity.at_rest.item_digest(where, item): item for item in blocked[where]}
         )
         for where, (version, device, _, row) in contents(connection, identity).items()
@@ -180,13 +184,13 @@ def registrations(stack: Stack, connection: Connection, sent: tuple[Sent, ...]) 
 _STAYS = {"request_digest", "sealed_version"}
 
 
-def _stored(
+def _stored_registration(
     version: int, device: PushNotificationRegistration | None, row: dict, blocked: dict[bytes, bytes]
 ) -> Stored:
     """Return a row as it is compared; of a list the items that the device ever sent, by their digests."""
     if not row.pop("registered"):
-        left = {name: value for name, value in row.items() if name not in _STAYS and value is not None}
-        return Stored(version=version, registered=False, content=left)
+        content = {name: value for name, value in row.items() if name not in _STAYS and value is not None}
+        return Stored(version=version, registered=False, content=content)
     digests = row["blocked_chat_digests"] or b""
     items = [blocked.get(digests[at : at + 16], b"?") for at in range(0, len(digests), 16)]
     clear = {name: row[name] for name in ("token_type", "enabled", "allow_from_contacts_only", "block_mentions")}
@@ -209,10 +213,10 @@ def quarantined(connection: Connection) -> dict[str, str]:
 
 def _redis(stack: Stack) -> Redis:
     group = "WAKUPUSH_REDIS__"
-    given = {name.removeprefix(group).lower(): it for name, it in stack.environment.items() if name.startswith(group)}
+    values = {name.removeprefix(group).lower(): it for name, it in stack.environment.items() if name.startswith(group)}
     if isinstance(stack, ChaosStack):
-        given["url"] = stack.redis_url
-    return open_redis(RedisSettings(**given))
+        values["url"] = stack.redis_url
+    return open_redis(RedisSettings(**values))
 
 
 def handled(connection: Connection) -> set[str]:
@@ -263,8 +267,8 @@ def leftovers(stack: Stack, connection: Connection) -> dict[str, int]:
         if name not in LASTING_TABLES
     }
     # Where Redis lost the task of a message alone, a copy was handled with others. Retention deletes the row.
-    done = "message_hash IN (SELECT message_hash FROM ledger)"
-    undone = connection.execute(f"SELECT count(*) FROM message_attempts WHERE NOT {done}").fetchone()
+    condition = "message_hash IN (SELECT message_hash FROM ledger)"
+    undone = connection.execute(f"SELECT count(*) FROM message_attempts WHERE NOT {condition}").fetchone()
     counts["message_attempts"] = undone[0] if undone else 0
     with _redis(stack) as redis:
         endless = Counter(
@@ -284,30 +288,30 @@ def healed(stack: Stack) -> int:
 def samples(stack: Stack) -> list[Sample]:
     """Return what the server's processes use, those of the pools included."""
     now = time.time()
-    found = []
+    samples = []
     for name, process in server_processes(stack).items():
         try:
             if process.pid is None:
                 continue
             main = psutil.Process(process.pid)
             family = [(name, main), *((f"child of {name}", child) for child in main.children())]
-            found += [
+            samples += [
                 Sample(
                     name=label,
                     pid=it.pid,
                     at=now,
                     age=now - it.create_time(),
                     rss=it.memory_info().rss,
-                    waited=_waited(it.pid),
+                    wait_seconds=_wait_seconds(it.pid),
                 )
                 for label, it in family
             ]
         except psutil.NoSuchProcess:
             continue
-    return found
+    return samples
 
 
-def _waited(pid: int) -> float:
+def _wait_seconds(pid: int) -> float:
     """Return the seconds that a process was ready to run and had no processor; 0 where Linux does not count that."""
     with suppress(OSError, IndexError):
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
@@ -319,7 +323,7 @@ def busy(samples: Iterable[Sample]) -> list[Window]:
     times = []
     for _, each in groupby(sorted(samples, key=lambda it: (it.pid, it.at)), key=lambda it: it.pid):
         for one, other in pairwise(each):
-            if other.waited - one.waited > BUSY * (other.at - one.at):
+            if other.wait_seconds - one.wait_seconds > BUSY * (other.at - one.at):
                 times.append((one.at, other.at))
     windows: list[Window] = []
     for began, ended in sorted(times):

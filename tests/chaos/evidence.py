@@ -25,7 +25,7 @@ class Answered:
     #: See `Sent.id`.
     id: str
     #: Registration: SUCCESS or an error. Request: the same for each item. Query: ``installation id access token``.
-    told: tuple[str, ...]
+    results: tuple[str, ...]
     #: Request: the installation id of each item.
     about: tuple[str, ...] = ()
     #: In seconds since the epoch.
@@ -111,7 +111,7 @@ class Sample:
     #: In bytes.
     rss: int
     #: Since it was started, in seconds.
-    waited: float = 0.0
+    wait_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

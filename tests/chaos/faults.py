@@ -514,9 +514,9 @@ class Havoc:
 
     def wreak(self, planned: Planned) -> None:
         """Let one fault happen, when what happened to its part before is over."""
-        with ExitStack() as held:
+        with ExitStack() as locks:
             for part in sorted(_parts(planned.fault)):
-                held.enter_context(self._locks[part])
+                locks.enter_context(self._locks[part])
             began = time.time()
             with planned.fault.work(self.stack, Random(planned.seed)) as pids:
                 time.sleep(planned.seconds)

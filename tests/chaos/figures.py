@@ -41,7 +41,7 @@ def of(outcome: Outcome) -> dict[str, object]:
         "seed": outcome.options.seed,
         "seconds under faults": round(outcome.ran),
         "seconds until all was quiet": round(outcome.settled),
-        "envelopes sent": len({sent.envelope for sent in evidence.sent}),
+        "envelopes sent": len({message.envelope for message in evidence.sent}),
         "application messages": len(case.messages),
         "registrations": _count(case, "registration"),
         "queries": _count(case, "query"),
@@ -113,14 +113,14 @@ def by_phase(evidence: Evidence) -> Table:
 def slowest(evidence: Evidence, count: int = 5) -> list[str]:
     """Return which messages waited longest for their answer: seconds, kind and name in delivery events."""
     case = Case(evidence)
-    found = sorted(((wait, id_) for id_ in case.messages for wait in _waits(case, [id_])), reverse=True)[:count]
-    return [f"{wait:.1f} s {case.messages[id_][0].kind} {case.messages[id_][0].trace_id}" for wait, id_ in found]
+    longest = sorted(((wait, id_) for id_ in case.messages for wait in _waits(case, [id_])), reverse=True)[:count]
+    return [f"{wait:.1f} s {case.messages[id_][0].kind} {case.messages[id_][0].trace_id}" for wait, id_ in longest]
 
 
 def write(outcome: Outcome, path: Path) -> None:
     """Write the figures, and what was found against the server."""
-    found = of(outcome) | {"found": [str(violation) for violation in outcome.violations]}
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    content = of(outcome) | {"found": [str(violation) for violation in outcome.violations]}
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _count(case: Case, kind: str) -> int:
@@ -137,14 +137,14 @@ def _waits(case: Case, ids: Iterable[str]) -> list[float]:
     for id_ in ids:
         if id_ in case.answers:
             answered = min(answer.at for answer in case.answers[id_])
-            sent = [each.at for each in case.messages[id_] if each.at <= answered]
-            last = case.messages[id_][0].kind == "query" and len(sent) > 1
-            waits.append(max(0.0, answered - (max(sent) if last else _sent_at(case, id_))))
+            send_times = [each.at for each in case.messages[id_] if each.at <= answered]
+            last = case.messages[id_][0].kind == "query" and len(send_times) > 1
+            waits.append(max(0.0, answered - (max(send_times) if last else _sent_at(case, id_))))
     return waits
 
 
 def _sent_at(case: Case, id_: str) -> float:
-    return min(sent.at for sent in case.messages[id_])
+    return min(message.at for message in case.messages[id_])
 
 
 def _undisturbed(case: Case) -> list[str]:

@@ -31,14 +31,14 @@ def publish(node: WakuNode, pubsub_topic: str, message: WakuMessage) -> None:
     What the node took without saying so is offered again; nodes know what they have seen.
     """
 
-    def taken() -> bool:
+    def is_taken() -> bool:
         try:
             node.publish(pubsub_topic, message)
         except NodeError:
             return False
         return True
 
-    wait_until(taken, timeout=PATIENCE, interval=0.2, what="the node takes a message")
+    wait_until(is_taken, timeout=PATIENCE, interval=0.2, what="the node takes a message")
 
 
 def publish_all(url: str, posts: Iterable[Post], plan: Path) -> None:
@@ -58,9 +58,9 @@ def _steadily(posts: Iterator[Post], rate: float) -> Iterator[Post]:
     """Yield messages at a rate, until SIGTERM: what was written down is sent all the same."""
     stop = Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    begun = time.monotonic()
+    start_time = time.monotonic()
     for number in itertools.count():
-        if stop.wait(max(0.0, begun + number / rate - time.monotonic())):
+        if stop.wait(max(0.0, start_time + number / rate - time.monotonic())):
             return
         post = next(posts, None)
         if post is None:

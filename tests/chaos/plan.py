@@ -33,7 +33,7 @@ class Notified:
     key_hash: str
     installation_id: str
     #: What its sender may be told: SUCCESS or names of errors.
-    told: tuple[str, ...]
+    allowed_results: tuple[str, ...]
     fate: Fate
 
 
@@ -52,7 +52,7 @@ class Sent:
     #: When it was made, in seconds since the epoch by our clock, whatever its timestamp says.
     at: float
     #: Registration: what may be answered.
-    told: tuple[str, ...] = ()
+    allowed_results: tuple[str, ...] = ()
     #: Registration: the PushNotificationRegistration, hex. Request that may fail late: the PushNotificationRequest.
     content: str = ""
     #: Query: installation id and access token of each device that the answer has to name.
@@ -67,7 +67,7 @@ class Sent:
     @property
     def is_doubtful(self) -> bool:
         """Whether it is a request for devices that may not be reached."""
-        return any(len(item.told) > 1 for item in self.items)
+        return any(len(item.allowed_results) > 1 for item in self.items)
 
     @property
     def trace_id(self) -> str:
@@ -75,27 +75,28 @@ class Sent:
         return self.envelope[:16]
 
 
-def dump(sent: Sent) -> str:
+def dump(message: Sent) -> str:
     """Return a line of a plan."""
-    return json.dumps(asdict(sent)) + "\n"
+    return json.dumps(asdict(message)) + "\n"
 
 
 def load(path: Path) -> Iterator[Sent]:
     """Read a plan; a line that is still being written is left out."""
     for line in path.read_text().splitlines(keepends=True):
         if line.endswith("\n"):
-            yield _sent(json.loads(line))
+            yield _message(json.loads(line))
 
 
-def _sent(fields: dict) -> Sent:
+def _message(fields: dict) -> Sent:
     items = tuple(
-        Notified(**{**item, "told": tuple(item["told"]), "fate": Fate(item["fate"])}) for item in fields["items"]
+        Notified(**{**item, "allowed_results": tuple(item["allowed_results"]), "fate": Fate(item["fate"])})
+        for item in fields["items"]
     )
     devices = tuple((installation_id, token) for installation_id, token in fields["devices"])
     return Sent(
         **{
             **fields,
-            "told": tuple(fields["told"]),
+            "allowed_results": tuple(fields["allowed_results"]),
             "devices": devices,
             "mortal": tuple(fields["mortal"]),
             "items": items,

@@ -174,8 +174,8 @@ class _Run:
     def run(self) -> Outcome:
         options = self._options
         self._traffic.register()
-        self._say(f"{len(self._traffic.sent())} devices registered")
-        begun = time.time()
+        self._say(f"{len(self._traffic.messages())} devices registered")
+        start_time = time.time()
         loads = self._traffic.load(options.messages / options.seconds, options.messages)
         with self._watched():
             for process in loads:
@@ -188,7 +188,7 @@ class _Run:
             for process in loads:
                 ended_well(process)
             over = time.time()
-            self._say(f"{len(self._traffic.sent())} messages sent, {len(self._havoc.windows)} faults")
+            self._say(f"{len(self._traffic.messages())} messages sent, {len(self._havoc.windows)} faults")
             self._start_everything()
             with suppress(WaitTimeoutError):  # the checker says what is left
                 self._traffic.wait_until_quiet(options.patience, "all is quiet")
@@ -200,16 +200,16 @@ class _Run:
         self._say("reading the evidence")
         evidence = self._evidence()
         return Outcome(
-            options=options, evidence=evidence, violations=judge(evidence), ran=over - begun, settled=settled
+            options=options, evidence=evidence, violations=judge(evidence), ran=over - start_time, settled=settled
         )
 
     def _wreak(self, planned: list[Planned]) -> None:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         with ThreadPoolExecutor(16) as threads:
             futures = []
             for each in planned:
-                time.sleep(max(0.0, begun + each.at - time.monotonic()))
-                self._say(f"{time.monotonic() - begun:6.1f} s  {each.fault.name} ({each.seconds:.1f} s)")
+                time.sleep(max(0.0, start_time + each.at - time.monotonic()))
+                self._say(f"{time.monotonic() - start_time:6.1f} s  {each.fault.name} ({each.seconds:.1f} s)")
                 futures.append(threads.submit(self._havoc.wreak, each))
             for future in futures:
                 future.result()
@@ -287,30 +287,30 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--real-nodes", action="store_true", help="by the nwaku that WAKUPUSH_TEST_NWAKU names")
     parser.add_argument("--keep", type=Path, help="work in this directory, and keep it")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     # Disks would stay mounted.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     console = Console(highlight=False, soft_wrap=True)
     options = Options(
-        seed=given.seed,
-        messages=given.messages,
-        seconds=60 * given.minutes,
+        seed=arguments.seed,
+        messages=arguments.messages,
+        seconds=60 * arguments.minutes,
         pause=2.5,
         patience=240.0,
         alone=True,
-        faults=FAULTS_OF_REAL_NODES if given.real_nodes else FAULTS,
-        real_nodes=given.real_nodes,
+        faults=FAULTS_OF_REAL_NODES if arguments.real_nodes else FAULTS,
+        real_nodes=arguments.real_nodes,
     )
-    console.print(f"seed {given.seed}: {given.messages} messages in {given.minutes:g} minutes")
+    console.print(f"seed {arguments.seed}: {arguments.messages} messages in {arguments.minutes:g} minutes")
     console.print(f"ingest's clock is wrong by {options.clock:+g} s")
-    with open_directory(given.keep) as directory:
+    with open_directory(arguments.keep) as directory:
         outcome = run(options, directory, say=lambda text: console.print(text, markup=False, style="dim"))
     console.print(figures.table(outcome))
     for violation in outcome.violations:
         console.print(str(violation), markup=False, style="red")
-    if given.json:
-        figures.write(outcome, given.json)
-    console.print(f"seed {given.seed}: {len(outcome.violations)} violations")
+    if arguments.json:
+        figures.write(outcome, arguments.json)
+    console.print(f"seed {arguments.seed}: {len(outcome.violations)} violations")
     sys.exit(bool(outcome.violations))
 
 

@@ -65,7 +65,7 @@ RUNS = 3
 @pytest.mark.parametrize("name", SERVERS)
 def test_checker_convicts_a_broken_server(name: str) -> None:
     broken = SERVERS[name]
-    found: set[Kind] = set()
+    kinds: set[Kind] = set()
     for number in range(RUNS):
         options = Options(
             seed=f"broken {name} {number}",
@@ -81,7 +81,7 @@ def test_checker_convicts_a_broken_server(name: str) -> None:
         )
         with open_directory() as directory:
             outcome = run(options, directory)
-        found |= {violation.kind for violation in outcome.violations}
-        if broken.finds in found:
+        kinds |= {violation.kind for violation in outcome.violations}
+        if broken.finds in kinds:
             return
-    pytest.fail(f"not found in {RUNS} runs, but {sorted(found)}")
+    pytest.fail(f"not found in {RUNS} runs, but {sorted(kinds)}")

@@ -52,7 +52,7 @@ def test_what_postgres_forgot_is_made_up_for(fault: Fault) -> None:
     lost = [each for each in outcome.evidence.faults if each.loses]
     assert len(lost) == 1
     # Others were sent before and after.
-    assert any(lost[0].began < sent.at < lost[0].ended for sent in outcome.evidence.sent)
+    assert any(lost[0].began < message.at < lost[0].ended for message in outcome.evidence.sent)
     assert [str(violation) for violation in outcome.violations] == []
 
 
@@ -62,7 +62,7 @@ def test_notifications_expire_while_gorush_is_away() -> None:
     settings = {"WAKUPUSH_DELIVERY__MESSAGE_TIME_TO_LIVE": "20", "WAKUPUSH_DELIVERY__MENTION_TIME_TO_LIVE": "20"}
     with open_directory() as directory:
         outcome = run(_alone(OUTLASTING_FAULT, settings), directory)
-    assert any(kept.state == "expired" for kept in outcome.evidence.deliveries.values())
+    assert any(delivery.state == "expired" for delivery in outcome.evidence.deliveries.values())
     assert [str(violation) for violation in outcome.violations] == []
 
 

@@ -30,7 +30,7 @@ REGISTRATION = Sent(
     envelope="b1" * 32,
     client=CLIENT.secret.hex(),
     at=100.0,
-    told=(SUCCESS, "VERSION_MISMATCH"),
+    allowed_results=(SUCCESS, "VERSION_MISMATCH"),
     content=CONTENT.SerializeToString().hex(),
 )
 QUERY = Sent(
@@ -45,7 +45,7 @@ ITEM = Notified(
     delivery_key=KEY,
     key_hash=DEVICE.key_hash,
     installation_id=DEVICE.installation_id,
-    told=(SUCCESS,),
+    allowed_results=(SUCCESS,),
     fate=Fate.MUST,
 )
 REQUEST = Sent(kind="request", id="a3" * 32, envelope="b3" * 32, client=CLIENT.secret.hex(), at=102.0, items=(ITEM,))
@@ -63,17 +63,20 @@ KILLED = Window(
 GOOD = Evidence(
     sent=(REGISTRATION, QUERY, REQUEST),
     answers=(
-        Answered(id=REGISTRATION.id, told=(SUCCESS,), at=100.5),
-        Answered(id=QUERY.id, told=(f"{CONTENT.installation_id} {CONTENT.access_token}",), at=101.5),
-        Answered(id=REQUEST.id, told=(SUCCESS,), about=ABOUT, at=103.5),
+        Answered(id=REGISTRATION.id, results=(SUCCESS,), at=100.5),
+        Answered(id=QUERY.id, results=(f"{CONTENT.installation_id} {CONTENT.access_token}",), at=101.5),
+        Answered(id=REQUEST.id, results=(SUCCESS,), about=ABOUT, at=103.5),
     ),
     pushes=(Pushed(delivery_key=KEY, outcome="delivered", at=103.2),),
     events=(
-        *(Happened(kind="received", trace_id=sent.trace_id, at=sent.at) for sent in (REGISTRATION, QUERY, REQUEST)),
+        *(
+            Happened(kind="received", trace_id=message.trace_id, at=message.at)
+            for message in (REGISTRATION, QUERY, REQUEST)
+        ),
         ADMITTED,
         DELIVERED,
     ),
-    ledger=frozenset(sent.envelope for sent in (REGISTRATION, QUERY, REQUEST)),
+    ledger=frozenset(message.envelope for message in (REGISTRATION, QUERY, REQUEST)),
     pseudonyms={DEVICE: PSEUDONYM},
     registrations={DEVICE: expected_row(REGISTRATION)},
     deliveries={KEY: Kept(state="delivered", failure=None, attempt=1)},
@@ -86,8 +89,8 @@ def kinds(evidence: Evidence) -> list[Kind]:
     return [violation.kind for violation in judge(evidence)]
 
 
-def answered(*told: str, id_: str = REQUEST.id, about: tuple[str, ...] = ABOUT, at: float = 104.0) -> Answered:
-    return Answered(id=id_, told=told, about=about, at=at)
+def answered(*results: str, id_: str = REQUEST.id, about: tuple[str, ...] = ABOUT, at: float = 104.0) -> Answered:
+    return Answered(id=id_, results=results, about=about, at=at)
 
 
 def with_item(evidence: Evidence = GOOD, **fields: object) -> Evidence:
@@ -110,9 +113,9 @@ def again(first: float, second: float, *unknown: Happened, faults: tuple[Window,
 
 def failed(*events: Happened) -> Evidence:
     """Return evidence of a delivery whose token was dead."""
-    gone = with_item(told=(SUCCESS, "NOT_REGISTERED"), fate=Fate.NEVER)
+    evidence = with_item(allowed_results=(SUCCESS, "NOT_REGISTERED"), fate=Fate.NEVER)
     row = {KEY: Kept(state="failed", failure="token_unregistered", attempt=1)}
-    return with_history(ADMITTED, *events, evidence=replace(gone, pushes=(), deliveries=row))
+    return with_history(ADMITTED, *events, evidence=replace(evidence, pushes=(), deliveries=row))
 
 
 def outlived() -> Evidence:
@@ -161,8 +164,8 @@ def test_a_good_run_breaks_no_promise() -> None:
 
 
 def without_event(kind: str, trace_id: str) -> Evidence:
-    kept = tuple(event for event in GOOD.events if (event.kind, event.trace_id) != (kind, trace_id))
-    return replace(GOOD, events=kept)
+    events = tuple(event for event in GOOD.events if (event.kind, event.trace_id) != (kind, trace_id))
+    return replace(GOOD, events=events)
 
 
 def with_answers(*answers: Answered) -> Evidence:
@@ -206,12 +209,12 @@ BAD: dict[str, tuple[Kind, Callable[[], Evidence]]] = {
     "two answers that contradict each other": (
         Kind.ANSWERED_INCONSISTENTLY,
         lambda: with_item(
-            with_answers(answered(SUCCESS), answered("NOT_REGISTERED")), told=(SUCCESS, "NOT_REGISTERED")
+            with_answers(answered(SUCCESS), answered("NOT_REGISTERED")), allowed_results=(SUCCESS, "NOT_REGISTERED")
         ),
     ),
     "an error for a push that was delivered": (
         Kind.UNTRUE,
-        lambda: with_item(with_answers(answered("NOT_REGISTERED")), told=("NOT_REGISTERED",), fate=Fate.MAY),
+        lambda: with_item(with_answers(answered("NOT_REGISTERED")), allowed_results=("NOT_REGISTERED",), fate=Fate.MAY),
     ),
     "success for a delivery that was given up": (
         Kind.UNTRUE,
@@ -389,21 +392,21 @@ def test_every_kind_is_found_by_a_test() -> None:
 def test_what_remains_of_somebody_who_left_is_found() -> None:
     content = messages.registration(CLIENT, SERVER, installation_id=CONTENT.installation_id, version=3)
     content.unregister = True
-    left = replace(REGISTRATION, id="a4" * 64, envelope="b4" * 32, content=content.SerializeToString().hex())
-    sent = (*GOOD.sent, left)
-    events = (*GOOD.events, Happened(kind="received", trace_id=left.trace_id, at=105.0))
-    gone = replace(
+    unregistration = replace(REGISTRATION, id="a4" * 64, envelope="b4" * 32, content=content.SerializeToString().hex())
+    all_messages = (*GOOD.sent, unregistration)
+    events = (*GOOD.events, Happened(kind="received", trace_id=unregistration.trace_id, at=105.0))
+    evidence = replace(
         GOOD,
-        sent=sent,
+        sent=all_messages,
         events=events,
-        answers=(*GOOD.answers, answered(SUCCESS, id_=left.id, about=())),
-        registrations={DEVICE: expected_row(left)},
-        ledger=GOOD.ledger | {left.envelope},
+        answers=(*GOOD.answers, answered(SUCCESS, id_=unregistration.id, about=())),
+        registrations={DEVICE: expected_row(unregistration)},
+        ledger=GOOD.ledger | {unregistration.envelope},
     )
-    assert judge(gone) == []
-    row = replace(expected_row(left), content={"device_token": "x"})
-    assert kinds(replace(gone, registrations={DEVICE: row})) == [Kind.REGISTRATION_WRONG]
-    assert kinds(replace(gone, registrations=GOOD.registrations)) == [Kind.REGISTRATION_WRONG]
+    assert judge(evidence) == []
+    row = replace(expected_row(unregistration), content={"device_token": "x"})
+    assert kinds(replace(evidence, registrations={DEVICE: row})) == [Kind.REGISTRATION_WRONG]
+    assert kinds(replace(evidence, registrations=GOOD.registrations)) == [Kind.REGISTRATION_WRONG]
 
 
 def test_unknown_outcome_explains_a_doubled_push() -> None:
@@ -460,9 +463,11 @@ def test_success_before_a_failure_is_true() -> None:
 
 
 def test_deliveries_go_with_their_registration() -> None:
-    gone = Happened(kind="unregistered", trace_id="ee" * 8, at=107.0, installation=PSEUDONYM)
-    assert judge(replace(GOOD, deliveries={}, events=(*GOOD.events, gone))) == []
-    assert kinds(replace(GOOD, deliveries={}, events=(*GOOD.events, replace(gone, at=90.0)))) == [Kind.UNACCOUNTED]
+    unregistration = Happened(kind="unregistered", trace_id="ee" * 8, at=107.0, installation=PSEUDONYM)
+    assert judge(replace(GOOD, deliveries={}, events=(*GOOD.events, unregistration))) == []
+    assert kinds(replace(GOOD, deliveries={}, events=(*GOOD.events, replace(unregistration, at=90.0)))) == [
+        Kind.UNACCOUNTED
+    ]
 
 
 def test_a_fault_of_gorush_or_postgres_explains_a_push() -> None:
@@ -486,8 +491,8 @@ def test_what_postgres_lost_may_happen_again() -> None:
     assert judge(replace(twice, answers=answers)) == []
     assert kinds(replace(twice, faults=(replace(lost, loses=False),))) == [Kind.PUSHED_TWICE]
     assert kinds(replace(twice, faults=(replace(lost, began=110.0),))) == [Kind.PUSHED_TWICE]
-    gone = replace(twice, registrations={})
-    assert kinds(gone) == [Kind.REGISTRATION_WRONG]
+    without_row = replace(twice, registrations={})
+    assert kinds(without_row) == [Kind.REGISTRATION_WRONG]
 
 
 def test_parts_of_a_message_are_answered_once() -> None:
@@ -512,10 +517,10 @@ def test_a_delivery_that_was_put_back_has_another_holder() -> None:
 
 
 def test_a_wait_is_measured_by_the_longest_fault() -> None:
-    waited = with_history(ADMITTED, replace(DELIVERED, at=200.0))
+    late = with_history(ADMITTED, replace(DELIVERED, at=200.0))
     long = replace(KILLED, ended=150.0)
-    assert judge(replace(waited, delivery_patience=60.0, faults=(long,))) == []
-    assert kinds(replace(waited, delivery_patience=60.0, faults=(replace(long, ended=120.0),))) == [Kind.STARVED]
+    assert judge(replace(late, delivery_patience=60.0, faults=(long,))) == []
+    assert kinds(replace(late, delivery_patience=60.0, faults=(replace(long, ended=120.0),))) == [Kind.STARVED]
 
 
 def test_what_beat_publishes_may_be_out_of_date() -> None:
@@ -527,10 +532,10 @@ def test_what_beat_publishes_may_be_out_of_date() -> None:
 
 def test_a_failure_is_forgotten_with_its_device() -> None:
     false = replace(failed(FAILED), answers=(*GOOD.answers[:2], answered(SUCCESS, at=110.0)))
-    gone = Happened(kind="unregistered", trace_id="ee" * 8, at=107.0, installation=PSEUDONYM)
-    rowless = replace(false, events=(*false.events, gone), deliveries={})
+    unregistration = Happened(kind="unregistered", trace_id="ee" * 8, at=107.0, installation=PSEUDONYM)
+    rowless = replace(false, events=(*false.events, unregistration), deliveries={})
     assert judge(rowless) == []
-    before = replace(gone, at=100.5)
+    before = replace(unregistration, at=100.5)
     assert Kind.FALSE_SUCCESS in kinds(replace(false, events=(*false.events, before)))
 
 
@@ -551,7 +556,7 @@ def test_a_query_may_lack_devices_whose_token_died() -> None:
 
 
 def test_a_busy_machine_is_a_fault() -> None:
-    starved = [replace(each, waited=0.9 * each.at) for each in samples(1, 1, 1, step=1.0)]
+    starved = [replace(each, wait_seconds=0.9 * each.at) for each in samples(1, 1, 1, step=1.0)]
     [window] = busy([*starved, replace(starved[-1], at=3.0), replace(starved[-1], at=10.0), *samples(1, 1)])
     assert (window.began, window.ended) == (0.0, 2.0)
     explained = replace(window, began=110.0, ended=120.0)
@@ -567,7 +572,9 @@ def test_unknown_outcomes_are_ordered_by_time() -> None:
 
 
 def test_repeat_with_doubtful_token_may_be_a_mismatch() -> None:
-    told = with_answers(answered("VERSION_MISMATCH", id_=REGISTRATION.id, about=()))
+    evidence = with_answers(answered("VERSION_MISMATCH", id_=REGISTRATION.id, about=()))
     mortal = replace(REGISTRATION, mortal=(CONTENT.installation_id,))
-    assert kinds(told) == [Kind.ANSWERED_WRONGLY]
-    assert kinds(replace(told, sent=tuple(mortal if each == REGISTRATION else each for each in told.sent))) == []
+    assert kinds(evidence) == [Kind.ANSWERED_WRONGLY]
+    assert (
+        kinds(replace(evidence, sent=tuple(mortal if each == REGISTRATION else each for each in evidence.sent))) == []
+    )

@@ -69,10 +69,10 @@ class Traffic:
             for number, plan in enumerate(self._plans)
         ]
 
-    def sent(self) -> tuple[Sent, ...]:
+    def messages(self) -> tuple[Sent, ...]:
         """Return what was sent so far."""
         plans = [plan for plan in (*self._plans, self._last_plan) if plan.exists()]
-        return tuple(sent for plan in plans for sent in load(plan))
+        return tuple(message for plan in plans for message in load(plan))
 
     def wait_until_quiet(self, seconds: float, what: str) -> None:
         """Wait until everything that was sent is handled and nothing is left to be done."""
@@ -81,47 +81,49 @@ class Traffic:
             def quiet() -> bool:
                 if any(collect.in_flight(self._stack, connection).values()):
                     return False
-                return {sent.envelope for sent in self.sent()} <= collect.handled(connection)
+                return {message.envelope for message in self.messages()} <= collect.handled(connection)
 
             wait_until(quiet, timeout=seconds, what=what, interval=0.5)
 
     def call_the_roll(self) -> None:
         """Ask for a push to each device as it is registered now, and again for some that may have failed since."""
-        sent, server = self.sent(), self._stack.key.public_key
+        messages, server = self.messages(), self._stack.key.public_key
         contents = [
             (each.client, PushNotificationRegistration.FromString(bytes.fromhex(each.content)))
-            for each in last_registrations(sent).values()
+            for each in last_registrations(messages).values()
         ]
-        doubtful = {each.id: each for each in sent if each.content and each.is_doubtful}
+        doubtful = {each.id: each for each in messages if each.content and each.is_doubtful}
         chosen = Random(self._seed).sample(sorted(doubtful), min(REPEATS, len(doubtful)))
         posts = [*roll_call(server, contents, self._seed), *(repeat(server, doubtful[id_]) for id_ in chosen)]
         publish_all(self._node_url, posts, self._last_plan)
 
-    def evidence(self, relayed: list[tuple[str, WakuMessage, float]] | None = None, **known: object) -> Evidence:
+    def evidence(self, relayed: list[tuple[str, WakuMessage, float]] | None = None, **fields: object) -> Evidence:
         """Return what the server, gorush and the clients' node tell, and what the caller knows besides.
 
         Args:
             relayed: what the node has relayed, if it has no log of that.
             known: see `Evidence`.
         """
-        stack, sent = self._stack, self.sent()
+        stack, messages = self._stack, self.messages()
         with stack.connect() as connection:
             # All of it is of one moment, even if not all is quiet.
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
             return Evidence(
-                sent=sent,
-                answers=collect.answers(stack, collect.relayed(self._node_url) if relayed is None else relayed, sent),
+                sent=messages,
+                answers=collect.answers(
+                    stack, collect.relayed(self._node_url) if relayed is None else relayed, messages
+                ),
                 pushes=collect.pushes(stack),
-                events=collect.events(stack, connection, sent),
-                pseudonyms=collect.pseudonyms(stack, sent),
-                registrations=collect.registrations(stack, connection, sent),
+                events=collect.events(stack, connection, messages),
+                pseudonyms=collect.pseudonyms(stack, messages),
+                registrations=collect.registrations(stack, connection, messages),
                 deliveries=collect.deliveries(connection),
                 in_flight=collect.in_flight(stack, connection),
                 leftovers=collect.leftovers(stack, connection),
                 ledger=collect.handled(connection),
                 quarantined=collect.quarantined(connection),
                 healed=collect.healed(stack),
-                **known,
+                **fields,
             )
 
 

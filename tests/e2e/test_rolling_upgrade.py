@@ -157,8 +157,10 @@ class Upgrade:
         assert [(name, each.name) for each in self.run if not each.running] == []
 
     def go_on(self, count=AFTER):
-        enough = len(self.traffic.sent()) + count
-        wait_until(lambda: len(self.traffic.sent()) >= enough, timeout=PATIENCE, interval=0.2, what="clients send more")
+        enough = len(self.traffic.messages()) + count
+        wait_until(
+            lambda: len(self.traffic.messages()) >= enough, timeout=PATIENCE, interval=0.2, what="clients send more"
+        )
 
     def start(self, *processes):
         for each in processes:
