@@ -59,10 +59,10 @@ def key(client):
 
 async def eventually(predicate, seconds=120.0):
     deadline = time.monotonic() + seconds
-    while not (found := predicate()):
+    while not (value := predicate()):
         assert time.monotonic() < deadline, "waited in vain"
         await asyncio.sleep(0.02)
-    return found
+    return value
 
 
 async def asked_while(stack, light, stop, times):
@@ -78,13 +78,13 @@ async def asked_while(stack, light, stop, times):
         bob.enable_sending()
         assert (await bob.query([alice.push_key]))[0].ways
         stop()
-        published, asked, took = bob._context.transport.published, [], []
+        published, message_counts, took = bob._context.transport.published, [], []
         for _ in range(times):
-            before, begun = len(published), time.monotonic()
+            before, start_time = len(published), time.monotonic()
             assert await notify(bob, alice) == [Result.ACCEPTED]
-            asked.append(len(published) - before)
-            took.append(time.monotonic() - begun)
-        return asked, took
+            message_counts.append(len(published) - before)
+            took.append(time.monotonic() - start_time)
+        return message_counts, took
 
 
 async def notify(sender, *recipients, kind=NotificationType.MESSAGE, chat_id="a chat", **fields):
@@ -136,15 +136,15 @@ class Bot:
 
     def _lie_about_request(self, opened):
         """Say success with another key's signature, about another message, and of another device."""
-        asked = request.parse_request(opened.inner, most_items=10)
+        parsed_request = request.parse_request(opened.inner, most_items=10)
         kind = Type.PUSH_NOTIFICATION_RESPONSE
         self.lies += 1
-        yield PrivateKey.generate(), kind, request.encode_response(asked, [None])
-        yield self.key, kind, request.encode_response(request.Request(b"another", asked.items), [None])
+        yield PrivateKey.generate(), kind, request.encode_response(parsed_request, [None])
+        yield self.key, kind, request.encode_response(request.Request(b"another", parsed_request.items), [None])
         foreign = request.Item(
             key_hash=bytes(64), installation_id="x", access_token="", type=1, chat_id=b"", author=b"", message=b""
         )
-        yield self.key, kind, request.encode_response(request.Request(asked.message_id, (foreign,)), [None])
+        yield self.key, kind, request.encode_response(request.Request(parsed_request.message_id, (foreign,)), [None])
 
 
 @contextmanager

@@ -14,7 +14,7 @@ def running(*options, **variables):
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        shown = {"metrics": {}}
+        output = {"metrics": {}}
         try:
             for line in process.stdout:
                 if line.strip() == "ready":
@@ -22,10 +22,10 @@ def running(*options, **variables):
                 name, value = line[:12].strip(), line[12:].strip()
                 if name == "metrics":
                     url, _, part = value.partition(" of ")
-                    shown["metrics"][part] = url
+                    output["metrics"][part] = url
                 else:
-                    shown[name] = value
-            yield process, shown
+                    output[name] = value
+            yield process, output
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)

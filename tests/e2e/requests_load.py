@@ -31,7 +31,7 @@ class Load:
         self.registered = messages.registration(self.key, self.server)
         self.observer = Observer(url, stack.gorush_url)
         #: By message id: when it was sent, how long its answer took, and whether that was a success.
-        self.sent, self.took, self.answered, self.pushed = {}, {}, {}, 0
+        self.send_times, self.took, self.answered, self.pushed = {}, {}, {}, 0
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
@@ -44,25 +44,25 @@ class Load:
         item = messages.notification(self.key.public_key.key_hash, self.registered)
         with WakuNode(self.url) as node:
             while not self.stop.wait(1 / self.PER_SECOND):
-                message_id = len(self.sent).to_bytes(32, "big")
-                self.sent[message_id] = time.time()
+                message_id = len(self.send_times).to_bytes(32, "big")
+                self.send_times[message_id] = time.time()
                 node.publish(SHARDS[0], messages.request(self.key, self.server, [item], message_id=message_id))
 
     def replies(self):
-        seen = [(open_reply(each.message, (self.key,)), each.arrived) for each in self.observer.messages()]
-        return [(reply, at) for reply, at in seen if reply is not None and reply.signer == self.server]
+        replies = [(open_reply(each.message, (self.key,)), each.arrived) for each in self.observer.messages()]
+        return [(reply, at) for reply, at in replies if reply is not None and reply.signer == self.server]
 
     def look(self):
         for reply, at in self.replies():
             if reply.type == Type.PUSH_NOTIFICATION_RESPONSE:
                 answer = PushNotificationResponse.FromString(reply.inner)
-                self.took.setdefault(answer.message_id, at - self.sent[answer.message_id])
+                self.took.setdefault(answer.message_id, at - self.send_times[answer.message_id])
                 self.answered[answer.message_id] = all(report.success for report in answer.reports)
         mine = (
             push for push in self.observer.pushes() if push.notification["tokens"] == [self.registered.device_token]
         )
         self.pushed += sum(push.outcome == "delivered" for push in mine)
-        return self.sent.keys() <= self.answered.keys() and self.pushed >= len(self.sent)
+        return self.send_times.keys() <= self.answered.keys() and self.pushed >= len(self.send_times)
 
     def __enter__(self):
         self.register()
@@ -93,9 +93,9 @@ def clients_node(stack, log, port=None):
 def metric(url, name, **labels):
     """Return the sum of a metric's values that have these labels."""
     text = httpx2.get(f"{url}/metrics").text
-    found = re.findall(rf"^{name}(?:{{(.*)}})? (.*)$", text, re.MULTILINE)
-    wanted = {f'{label}="{value}"' for label, value in labels.items()}
-    return sum(float(value) for given, value in found if wanted <= set(given.split(",")))
+    samples = re.findall(rf"^{name}(?:{{(.*)}})? (.*)$", text, re.MULTILINE)
+    expected_labels = {f'{label}="{value}"' for label, value in labels.items()}
+    return sum(float(value) for label_text, value in samples if expected_labels <= set(label_text.split(",")))
 
 
 def doctor(stack):

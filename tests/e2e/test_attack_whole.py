@@ -39,18 +39,18 @@ def test_a_flood_is_measured_and_judged(tmp_path):
     figures = tmp_path / "figures.json"
     with attacking("--kind", "junk of 400", "--seconds", "2", "--json", str(figures)) as process:
         printed, _ = process.communicate()
-    [told] = json.loads(figures.read_text())["floods"]
-    assert (told["flood"], told["stopped"]) == ("junk of 400 bytes", "")
-    [cost] = told["costs"]
+    [report] = json.loads(figures.read_text())["floods"]
+    assert (report["flood"], report["stopped"]) == ("junk of 400 bytes", "")
+    [cost] = report["costs"]
     assert cost["messages"] == FEW
     assert 330 < cost["bytes"] / FEW < 450, "the payload, its topic and its time"
     assert cost["stored"]["rows"]["ledger"] == FEW, "a message leaves one row there"
     assert cost["stored"]["bytes"]["ledger"] > 0
-    [[alone, beside]] = told["felt"]
+    [[alone, beside]] = report["felt"]
     assert (alone["lost"], beside["lost"]) == (0, 0)
     assert (alone["noise_rate"], beside["noise_rate"]) == (0, pytest.approx(2 * beside["rate"], rel=0.1))
     assert 0 < alone["p50"] <= alone["p99"]
-    assert process.returncode == exit_code([Verdict(aim["verdict"]) for aim in told["aims"]])
+    assert process.returncode == exit_code([Verdict(aim["verdict"]) for aim in report["aims"]])
     assert "junk of 400 bytes" in printed
 
 

@@ -120,11 +120,11 @@ def test_latecomers_find_the_last_advertisement(stack, either):
 
 def test_a_client_repairs_its_registration(stack, either, pushes):
     """A token dies, the sender hears of it, the receiver notices within a day, and the next push arrives."""
-    passed = 0.0
+    offset = 0.0
     lost = []
 
     async def run():
-        nonlocal passed
+        nonlocal offset
 
         def on_event(event):
             if isinstance(event, Lost):
@@ -132,13 +132,13 @@ def test_a_client_repairs_its_registration(stack, either, pushes):
                 if len(lost) == 1:  # as an app gets a new token from Apple
                     alice.enable_receiving(device("alice-new"), [stack.key.public_key])
 
-        options = {"now": lambda: time.time() + passed, "on_event": on_event}
+        options = {"now": lambda: time.time() + offset, "on_event": on_event}
         async with people(either, "alice", "bob", **options) as (alice, bob):
             bob.enable_sending()
 
             async def repaired(times):
-                nonlocal passed
-                passed += 86_400.0
+                nonlocal offset
+                offset += 86_400.0
                 alice.try_again()  # wakes it as a passing time would
                 await eventually(lambda: len(lost) == times)
                 assert await alice.wait_until_settled(120)

@@ -54,8 +54,8 @@ def test_register_discover_query_and_notify(stack, nodes, mode):
     _, relay_node, light_node = nodes
 
     async def run():
-        made = {"relay": lambda: RelayTransport(relay_node.url), "light": lambda: LightTransport(light_node.url)}
-        async with made[mode]() as transport:
+        transports = {"relay": lambda: RelayTransport(relay_node.url), "light": lambda: LightTransport(light_node.url)}
+        async with transports[mode]() as transport:
             file = SqliteFile(":memory:")
             alice, bob, carol = (
                 Client(PrivateKey.generate(), transport, file.account(name)) for name in ("alice", "bob", "carol")
@@ -68,8 +68,8 @@ def test_register_discover_query_and_notify(stack, nodes, mode):
                 assert enrolment.status is Status.REGISTERED
 
                 bob.enable_sending()
-                [known] = await bob.query([alice.push_key])
-                assert [way.server for way in known.ways] == [stack.key.public_key]
+                [answer] = await bob.query([alice.push_key])
+                assert [way.server for way in answer.ways] == [stack.key.public_key]
                 assert await notify(bob, alice) == [Result.ACCEPTED]
 
                 discovery = asyncio.create_task(carol.discover(alice.push_key, 30))

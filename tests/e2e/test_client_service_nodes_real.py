@@ -69,10 +69,10 @@ def test_answers_come_through_the_other_node(stack, nodes, stop, which):
 
     light = LightTransport(lights[0].url, [SHARDS[0]], others=[lights[1].url])
     try:
-        asked, took = asyncio.run(asked_while(stack, light, partial(stop, faulty), 10))
+        message_counts, took = asyncio.run(asked_while(stack, light, partial(stop, faulty), 10))
     finally:
         if stop is fall_silent:
             psutil.Process(faulty.pid).resume()
     print(f"{which}, {stop.__name__}: {', '.join(f'{seconds:.2f}' for seconds in took)} s")
     # A sender asks again after 3 s without an answer.
-    assert asked.count(1) >= 9
+    assert message_counts.count(1) >= 9

@@ -43,30 +43,32 @@ def started(tmp_path_factory):
         "WAKUPUSH_WAKU__URL": "http://127.0.0.1:1",
         "WAKUPUSH_HTTP_PORT": "1",
     }
-    with running("--identity-key", str(file), **settings) as (process, shown):
-        with psycopg.connect(shown["Postgres"]) as connection:
+    with running("--identity-key", str(file), **settings) as (process, output):
+        with psycopg.connect(output["Postgres"]) as connection:
             assert connection.execute("SELECT count(*) FROM deliveries").fetchone() == (0,)
-        yield process, shown, key
+        yield process, output, key
 
 
 def test_environment_sets_all_but_key_and_addresses(started):
-    _, shown, key = started
+    _, output, key = started
     client = PrivateKey.generate()
-    assert (shown["public key"], shown["shards"]) == (str(key.public_key), SHARD)
+    assert (output["public key"], output["shards"]) == (str(key.public_key), SHARD)
     content = messages.registration(client, key.public_key)
     item = messages.notification(client.public_key.key_hash, content)
-    observer = Observer(shown["Waku node"], shown["gorush"])
-    with WakuNode(shown["Waku node"]) as node:
+    observer = Observer(output["Waku node"], output["gorush"])
+    with WakuNode(output["Waku node"]) as node:
         for message in (
             messages.register(client, key.public_key, content),
             messages.request(client, key.public_key, [item]),
         ):
             node.publish(SHARD, message)
-            found = []
+            replies = []
             wait_until(
-                lambda found=found: (
-                    found.extend(filter(None, (open_reply(seen.message, (client,)) for seen in observer.messages())))
-                    or found
+                lambda replies=replies: (
+                    replies.extend(
+                        filter(None, (open_reply(arrival.message, (client,)) for arrival in observer.messages()))
+                    )
+                    or replies
                 ),
                 timeout=120,
                 what="an answer",
@@ -79,16 +81,16 @@ def test_environment_sets_all_but_key_and_addresses(started):
 
 
 def test_only_this_machine_reaches_its_ports(started):
-    _, shown, _ = started
-    url = httpx2.URL(shown["metrics"]["ingest live"])
+    _, output, _ = started
+    url = httpx2.URL(output["metrics"]["ingest live"])
     assert httpx2.get(url).status_code == 200
     with pytest.raises(httpx2.ConnectError):  # all of 127.0.0.0/8 is loopback: a server on all addresses would answer
         httpx2.get(url.copy_with(host="127.0.0.2"))
 
 
 def test_every_process_has_metrics(started):
-    _, shown, _ = started
-    assert shown["metrics"].keys() >= {
+    _, output, _ = started
+    assert output["metrics"].keys() >= {
         "ingest live",
         "ingest reconcile",
         "beat",
@@ -96,42 +98,42 @@ def test_every_process_has_metrics(started):
         "exporter",
         "worker query",
     }
-    for url in shown["metrics"].values():
+    for url in output["metrics"].values():
         assert "\nwakupush_" in httpx2.get(url).text, url
 
 
-def in_its_shell(shown, command):
-    script = f"{shown['shell']} && {command}"
+def in_its_shell(output, command):
+    script = f"{output['shell']} && {command}"
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     return subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
 
 def test_its_shell_has_what_commands_need(started):
-    _, shown, key = started
-    assert in_its_shell(shown, "echo $SERVER $NODE").stdout == f"{key.public_key} {shown['Waku node']}\n"
-    doctor = in_its_shell(shown, "wakupush doctor --json")
+    _, output, key = started
+    assert in_its_shell(output, "echo $SERVER $NODE").stdout == f"{key.public_key} {output['Waku node']}\n"
+    doctor = in_its_shell(output, "wakupush doctor --json")
     assert doctor.returncode in {0, 1}, doctor.stderr
     assert json.loads(doctor.stdout.splitlines()[0])
 
 
 def test_a_part_that_dies_starts_again(started):
-    process, shown, _ = started
+    process, output, _ = started
     [gorush] = [child for child in psutil.Process(process.pid).children(recursive=True) if "gorush" in child.cmdline()]
     gorush.kill()
     assert "gorush ended with" in next(line for line in process.stdout if "ended with" in line)
-    wait_until(lambda: answers_http(f"{shown['gorush']}/healthz"), timeout=60, what="gorush is back")
+    wait_until(lambda: answers_http(f"{output['gorush']}/healthz"), timeout=60, what="gorush is back")
 
 
 def test_it_says_when_it_is_ready_and_ends_on_ctrl_c(started):
-    process, shown, key = started
-    assert shown["public key"] == str(key.public_key)
-    assert httpx2.get(f"{shown['Waku node']}/health").status_code == 200
-    assert Redis.from_url(shown["Redis"]).ping()
+    process, output, key = started
+    assert output["public key"] == str(key.public_key)
+    assert httpx2.get(f"{output['Waku node']}/health").status_code == 200
+    assert Redis.from_url(output["Redis"]).ping()
     process.send_signal(signal.SIGINT)
     process.stdout.read()
     assert process.wait() == 0
     with pytest.raises(httpx2.ConnectError):
-        httpx2.get(f"{shown['Waku node']}/health")
+        httpx2.get(f"{output['Waku node']}/health")
 
 
 @pytest.mark.long

@@ -68,7 +68,7 @@ def recover(stack, postgres, tmp_path):
         "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "1",
         "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
-    done = subprocess.run(
+    process = subprocess.run(
         ["/bin/bash", "-euxc", "\n".join(commands())],
         env={name: value for name, value in environment.items() if value},
         cwd=ROOT,
@@ -76,8 +76,8 @@ def recover(stack, postgres, tmp_path):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def rows(dsn, key):
@@ -123,10 +123,10 @@ def test_the_clients_notice_nothing(stack, postgres, pushes, tmp_path):
                 admin.execute("DROP DATABASE wakupush WITH (FORCE)")
             # While there is no database, somebody registers.
             registering = asyncio.create_task(register(eve, stack, "eve", 1100.0))
-            told = await asyncio.to_thread(recover, stack, postgres, tmp_path)
+            output = await asyncio.to_thread(recover, stack, postgres, tmp_path)
             # Her registration is in the archive, too.
-            assert "2 registered, 1 unregistered" in told
-            assert "4 keys derived" in told
+            assert "2 registered, 1 unregistered" in output
+            assert "4 keys derived" in output
             await registering
 
             after = rows(stack.postgres_dsn, stack.key)

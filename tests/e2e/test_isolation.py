@@ -27,16 +27,16 @@ def test_a_poisonous_message_among_others(stack, poison, reason):
     clients = [PrivateKey.generate() for _ in range(11)]
     tokens = [poison if position == 5 else f"token-{position}" for position in range(len(clients))]
     server = stack.key.public_key
-    sent = [
+    published_messages = [
         messages.register(client, server, messages.registration(client, server, device_token=token))
         for client, token in zip(clients, tokens, strict=True)
     ]
-    hashes = [message_hash(SHARDS[0], message) for message in sent]
+    hashes = [message_hash(SHARDS[0], message) for message in published_messages]
     observer = Observer(stack.node_url, stack.gorush_url)
     stack.reconcile.stop()
     stack.ingest.stop()  # so that one poll brings them all, in one batch
     with WakuNode(stack.node_url) as node:
-        for message in sent:
+        for message in published_messages:
             node.publish(SHARDS[0], message)
     stack.ingest.start()
     stack.reconcile.start()  # it leaves what is in a worker's hands, or in quarantine, alone
@@ -45,24 +45,26 @@ def test_a_poisonous_message_among_others(stack, poison, reason):
         answered = set()
 
         def everybody_is_done() -> bool:
-            for seen in observer.messages():
-                reply = open_reply(seen.message, tuple(clients))
+            for arrival in observer.messages():
+                reply = open_reply(arrival.message, tuple(clients))
                 if reply and PushNotificationRegistrationResponse.FromString(reply.inner).success:
                     answered.add(reply.recipient)
-            done = connection.execute("SELECT count(*) FROM ledger WHERE message_hash = ANY (%s)", [hashes]).fetchone()
-            return done == (len(sent),) and len(answered) == len(clients) - 1
+            ledger_count = connection.execute(
+                "SELECT count(*) FROM ledger WHERE message_hash = ANY (%s)", [hashes]
+            ).fetchone()
+            return ledger_count == (len(published_messages),) and len(answered) == len(clients) - 1
 
         wait_until(everybody_is_done, timeout=300, what="all are answered but one")
         assert {client.public_key for client in clients} - answered == {clients[5].public_key}
-        stored = connection.execute(
+        rows = connection.execute(
             "SELECT key_hash FROM registrations WHERE key_hash = ANY (%s)",
             [[client.public_key.key_hash for client in clients]],
         ).fetchall()
-        assert len(stored) == len(clients) - 1
+        assert len(rows) == len(clients) - 1
         quarantined = connection.execute(
             "SELECT reason, attempts, queue, payload FROM quarantine WHERE message_hash = %s", [hashes[5]]
         ).fetchall()
-        assert quarantined == [(reason, 3, "registration", sent[5].payload)]
+        assert quarantined == [(reason, 3, "registration", published_messages[5].payload)]
         assert connection.execute("SELECT count(*) FROM message_attempts").fetchone() == (0,)
         # An answer is seen at the node before its row goes.
         wait_until(

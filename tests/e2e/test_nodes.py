@@ -41,7 +41,7 @@ def test_second_node_fails_under_load(stack, client_node):
     other = stack.further_nodes[0]
     network = f"{stack.node_urls[1]}/dev/network"
     with Load(stack, client_node) as load:
-        wait_until(lambda: len(load.sent) > 40 and not faults(stack), timeout=180, what="both nodes are used")
+        wait_until(lambda: len(load.send_times) > 40 and not faults(stack), timeout=180, what="both nodes are used")
         other.kill()
         wait_until(lambda: faults(stack) == {"unreachable"}, timeout=180, what="the dead node is left out")
         other.start()
@@ -61,6 +61,6 @@ def test_second_node_fails_under_load(stack, client_node):
         time.sleep(1)
         load.look()
     assert all(load.answered.values())
-    assert load.pushed == len(load.sent)  # none twice
+    assert load.pushed == len(load.send_times)  # none twice
     took = sorted(load.took.values())
     print(f"{len(took)} answers, in s: median {took[len(took) // 2]:.3f}, longest {took[-1]:.3f}")

@@ -59,14 +59,14 @@ def test_probes_and_metrics_of_reconcile(stack):
     wait_until(
         lambda: get(f"{stack.reconcile_url}/readyz").json() == {name: True}, timeout=120, what="its Store was walked"
     )
-    shown = get(f"{stack.reconcile_url}/metrics").text
+    text = get(f"{stack.reconcile_url}/metrics").text
     for shard in SHARDS:
         for walk in ("registration", "query", "dispatch"):
             labels = f'pubsub_topic="{shard}",store="{name}",walk="{walk}"'
-            assert f"wakupush_reconcile_watermark_timestamp_seconds{{{labels}}}" in shown
+            assert f"wakupush_reconcile_watermark_timestamp_seconds{{{labels}}}" in text
             finished = f'wakupush_reconcile_walks_total{{result="finished",walk="{walk}"}}'
-            assert finished in shown
-            assert f"{finished} 0.0" not in shown
+            assert finished in text
+            assert f"{finished} 0.0" not in text
 
 
 def test_all_processes_stop_without_errors(stack):

@@ -125,12 +125,12 @@ def test_answer_is_on_time_while_gorush_hangs(stack, client):
     client.register()
     client.wait(replies=1)
     fault(stack, kind="hang", times=1)
-    sent = time.time()
+    send_time = time.time()
     client.ask_for_push()
     client.wait(replies=2)
     [report] = client.reports()
     assert report.success
-    assert client.replies[1][1] - sent < 2.5  # a sender waits 3 s before it tries another server
+    assert client.replies[1][1] - send_time < 2.5  # a sender waits 3 s before it tries another server
     # Workers are free meanwhile.
     client.ask_for_push()
     client.wait(replies=3, delivered=1)

@@ -65,14 +65,14 @@ def test_register_query_and_push_over_real_parts(start_stack, servers_node, clie
 
         def ask(message):
             node.publish(SHARDS[0], message)
-            found = []
+            replies = []
 
             def answered():
-                found.extend(filter(None, (open_reply(each, (client,)) for each in node.read(SHARDS[0]).messages)))
-                return bool(found)
+                replies.extend(filter(None, (open_reply(each, (client,)) for each in node.read(SHARDS[0]).messages)))
+                return bool(replies)
 
             wait_until(answered, timeout=120, what="an answer")
-            return found[0].inner
+            return replies[0].inner
 
         assert PushNotificationRegistrationResponse.FromString(ask(messages.register(client, server, phone))).success
         [info] = PushNotificationQueryResponse.FromString(ask(messages.query(client, key_hash))).info

@@ -46,11 +46,11 @@ class Client:
         self.server = stack.key.public_key
         self.key = PrivateKey.generate()
         self.registered = messages.registration(self.key, self.server)
-        self.sent = []
+        self.message_hashes = []
 
     def send(self, message, shard=SHARDS[0]):
         self.node.publish(shard, message)
-        self.sent.append(message_hash(shard, message))
+        self.message_hashes.append(message_hash(shard, message))
 
     def register(self):
         self.send(messages.register(self.key, self.server, self.registered))
@@ -64,18 +64,22 @@ class Client:
 
     def handled(self):
         query = "SELECT count(*) FROM ledger WHERE message_hash = ANY (%s)"
-        return self.connection.execute(query, [self.sent]).fetchone()[0]
+        return self.connection.execute(query, [self.message_hashes]).fetchone()[0]
 
     def wait(self, timeout=120.0):
         """Wait until everything that was sent is handled."""
-        wait_until(lambda: self.handled() == len(self.sent), timeout=timeout, what="all messages are in the ledger")
+        wait_until(
+            lambda: self.handled() == len(self.message_hashes), timeout=timeout, what="all messages are in the ledger"
+        )
 
     def kinds(self):
         """Return how often each event was recorded for what was sent."""
         identity = Identity.of(self.stack.key)
         query = "SELECT kind, count(*) FROM delivery_history WHERE trace_id = ANY (%s) GROUP BY kind"
         return dict(
-            self.connection.execute(query, [[identity.event_trace_id(each[:8].hex()) for each in self.sent]]).fetchall()
+            self.connection.execute(
+                query, [[identity.event_trace_id(each[:8].hex()) for each in self.message_hashes]]
+            ).fetchall()
         )
 
     def pushes(self):
@@ -125,20 +129,20 @@ def test_a_registration_with_full_lists_in_one_message(stack, client, way):
     lists = {"blocked_chat_list": contacts, "muted_chat_list": contacts, "allowed_mentions_chat_list": contacts[:1700]}
     client.registered = messages.registration(client.key, client.server, **lists)
     sealed = seal_registration(client.registered, client.key, client.server)
-    [sent] = envelopes.to_key(
+    [message] = envelopes.to_key(
         *(client.key, client.server, Type.PUSH_NOTIFICATION_REGISTRATION, sealed),
         timestamp=time.time_ns(),
         most_bytes=2**20,
     )
-    assert 750_000 < len(sent.payload) < 800_000
+    assert 750_000 < len(message.payload) < 800_000
     if way == "reconcile":
         stack.ingest.kill()
     try:
         if way == "light":
-            asyncio.run(push(stack.node_url, sent))
-            client.sent.append(message_hash(SHARDS[0], sent))
+            asyncio.run(push(stack.node_url, message))
+            client.message_hashes.append(message_hash(SHARDS[0], message))
         else:
-            client.send(sent)
+            client.send(message)
         client.wait()
     finally:
         if way == "reconcile":
@@ -159,8 +163,8 @@ def test_redis_is_wiped_while_messages_are_queued(stack, client):
             wait_until(lambda: redis.llen("dispatch") and redis.llen("query"), timeout=120, what="both are queued")
             redis.flushall()
             wait_until(lambda: watched.is_complete(redis), timeout=120, what="the watched topics are back")
-            known = [topics.topic(name) for name in topics.query_topics(client.key.public_key.key_hash)]
-            assert watched.among(redis, known) == set(known)
+            topic_names = [topics.topic(name) for name in topics.query_topics(client.key.public_key.key_hash)]
+            assert watched.among(redis, topic_names) == set(topic_names)
             wait_until(lambda: redis.llen("dispatch") and redis.llen("query"), timeout=120, what="both are there again")
     finally:
         for worker in stack.workers.values():
@@ -183,8 +187,8 @@ def test_redis_comes_back_as_it_was_before(stack, client):
             wait_until(lambda: redis.llen("dispatch"), timeout=120, what="it is queued")
         time.sleep(1.1)  # the append-only file is flushed each second
         stack.redis.stop()
-        kept = stack.directory / "redis-before"
-        shutil.copytree(files, kept)
+        backup = stack.directory / "redis-before"
+        shutil.copytree(files, backup)
         stack.redis.start()
     finally:
         for worker in stack.workers.values():
@@ -193,8 +197,8 @@ def test_redis_comes_back_as_it_was_before(stack, client):
     wait_until(lambda: client.pushes() == 1, timeout=120, what="the push")
     stack.redis.kill()
     shutil.rmtree(files)
-    shutil.copytree(kept, files)
-    shutil.rmtree(kept)
+    shutil.copytree(backup, files)
+    shutil.rmtree(backup)
     stack.redis.start()
     with Redis.from_url(stack.redis_url) as redis:
         wait_until(lambda: not redis.llen("dispatch"), timeout=300, what="the old queue is empty")

@@ -60,12 +60,12 @@ def old(redis):
 
 def refused(redis):
     """Return how often the user was refused a command or a key, on all servers, by what."""
-    found = Counter()
+    counts = Counter()
     for server in (*redis.servers, *redis.sentinels):
         if server.answers():
             with server.client() as client:
-                found.update({entry["object"]: entry["count"] for entry in client.acl_log()})
-    return found
+                counts.update({entry["object"]: entry["count"] for entry in client.acl_log()})
+    return counts
 
 
 def is_done(stack, load):
@@ -83,7 +83,7 @@ def test_a_failover_under_load_loses_nothing(stack, redis, old, fault):
         users = {each["user"] for each in client.client_list() if each["user"] != "default"}
     assert users == ({USER} if old.certificate else set())
     with Load(stack, stack.node_url) as load:
-        wait_until(lambda: len(load.sent) > 100, timeout=60, what="there is load")
+        wait_until(lambda: len(load.send_times) > 100, timeout=60, what="there is load")
         fault(old)
         began, seconds = time.time(), redis.wait_for_another(old)
         wait_until(lambda: answers_http(f"{stack.ingest_url}/readyz"), timeout=120, what="ingest is ready again")
@@ -94,7 +94,7 @@ def test_a_failover_under_load_loses_nothing(stack, redis, old, fault):
         time.sleep(1)
         load.look()
     assert all(load.answered.values())
-    assert load.pushed == len(load.sent)  # none twice
+    assert load.pushed == len(load.send_times)  # none twice
     assert refused(redis) == {}, RIGHTS
     healed = metric(stack.reconcile_url, "wakupush_reconcile_messages_enqueued_total") - healed
     took = sorted(load.took.values())

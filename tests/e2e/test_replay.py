@@ -33,7 +33,7 @@ def node_url(tmp_path_factory, forkserver):
 
 
 @pytest.fixture
-def read(node_url):
+def relayed_messages(node_url):
     """Empty the node before and after; return what it has for a shard."""
 
     def read_all(shard=SHARD):
@@ -71,23 +71,25 @@ def payloads(messages):
 
 
 @pytest.mark.parametrize("name", sorted(file.name for file in VECTORS.glob("scenario_*.json")))
-def test_a_scenario_in_order(name, node_url, read):
+def test_a_scenario_in_order(name, node_url, relayed_messages):
     result = replay(VECTORS / name, node_url)
-    sent = [
+    published_messages = [
         each
         for step in conversation.load(VECTORS / name).steps
         for each in step.sends
         for _ in range(step.deliver_times)
     ]
     assert (result.returncode, result.stderr) == (0, "")
-    assert counts(result) == (len(sent), 0, 0)
-    once = list({each.hash: each for each in sent}.values())  # nodes relay a message that comes twice only once
+    assert counts(result) == (len(published_messages), 0, 0)
+    once = list(
+        {each.hash: each for each in published_messages}.values()
+    )  # nodes relay a message that comes twice only once
     for shard in (SHARD, OTHER):
         expected = [each.message.payload for each in once if each.pubsub_topic == shard]
-        assert payloads(read(shard)) == expected
+        assert payloads(relayed_messages(shard)) == expected
 
 
-def test_json_lines_as_they_are(tmp_path, node_url, read):
+def test_json_lines_as_they_are(tmp_path, node_url, relayed_messages):
     file = written(
         tmp_path,
         line(b"all", meta="AAAA", ephemeral=True, more=1),
@@ -98,42 +100,42 @@ def test_json_lines_as_they_are(tmp_path, node_url, read):
     result = replay(file, node_url)
     assert result.returncode == 0
     assert counts(result) == (3, 0, 0)
-    first, second = read()
+    first, second = relayed_messages()
     assert (first["meta"], first["ephemeral"], first["timestamp"]) == ("AAAA", True, 1_795_000_000_000_000_000)
     assert second["timestamp"] == 1_795_000_000_000_000_001
-    assert payloads(read(OTHER)) == [b"\0\0\0"]
+    assert payloads(relayed_messages(OTHER)) == [b"\0\0\0"]
 
 
-def test_restamp_gets_old_messages_archived(tmp_path, node_url, read):
+def test_restamp_gets_old_messages_archived(tmp_path, node_url, relayed_messages):
     file = written(tmp_path, *(line(b"stamped %d" % number) for number in range(5)))
     before = time.time_ns()
     query = {"contentTopics": TOPIC, "startTime": str(before), "includeData": "true"}
     for options, archived in (([], 0), (["--restamp"], 5)):
         assert counts(replay(file, node_url, *options)) == (5, 0, 0)
-        kept = httpx2.get(f"{node_url}/store/v3/messages", params=query).json()["messages"]
-        assert len(kept) == archived
-    stamps = [entry["message"]["timestamp"] for entry in kept]
+        archived_messages = httpx2.get(f"{node_url}/store/v3/messages", params=query).json()["messages"]
+        assert len(archived_messages) == archived
+    stamps = [entry["message"]["timestamp"] for entry in archived_messages]
     assert stamps == sorted(set(stamps))
     assert before < stamps[0] < stamps[-1] < time.time_ns()
-    assert len(read()) == 10
+    assert len(relayed_messages()) == 10
 
 
-def test_restamped_repeats_stay_one_message(node_url, read):
+def test_restamped_repeats_stay_one_message(node_url, relayed_messages):
     result = replay(VECTORS / "scenario_transport.json", node_url, "--restamp")
     steps = conversation.load(VECTORS / "scenario_transport.json").steps
     assert counts(result)[0] == sum(len(step.sends) * step.deliver_times for step in steps)
-    assert len(read()) + len(read(OTHER)) == sum(len(step.sends) for step in steps)
+    assert len(relayed_messages()) + len(relayed_messages(OTHER)) == sum(len(step.sends) for step in steps)
 
 
-def test_limit_and_rate(tmp_path, node_url, read):
+def test_limit_and_rate(tmp_path, node_url, relayed_messages):
     file = written(tmp_path, *(line(b"%d" % number) for number in range(50)), "garbage beyond the limit")
-    begun = time.monotonic()
+    start_time = time.monotonic()
     assert counts(replay(file, node_url, "--limit", "11", "--rate", "20")) == (11, 0, 0)
-    assert time.monotonic() - begun >= 0.5
-    assert payloads(read()) == [b"%d" % number for number in range(11)]
+    assert time.monotonic() - start_time >= 0.5
+    assert payloads(relayed_messages()) == [b"%d" % number for number in range(11)]
 
 
-def test_what_the_node_refuses_or_fails(tmp_path, node_url, read):
+def test_what_the_node_refuses_or_fails(tmp_path, node_url, relayed_messages):
     file = written(
         tmp_path,
         line(b"1"),
@@ -150,20 +152,20 @@ def test_what_the_node_refuses_or_fails(tmp_path, node_url, read):
         ["line 3", "NotPublished"],
         ["line 4", "NodeRefused"],
     ]
-    assert payloads(read()) == [b"1", b"4"]
+    assert payloads(relayed_messages()) == [b"1", b"4"]
 
 
-def test_passing_failures_are_tried_again(tmp_path, node_url, read):
+def test_passing_failures_are_tried_again(tmp_path, node_url, relayed_messages):
     fault = {"path": "/relay", "method": "POST", "times": 1}
     for kind in ({"kind": "status", "status": 503}, {"kind": "close"}):
         httpx2.post(f"{node_url}/dev/faults", json={**fault, **kind}).raise_for_status()
     result = replay(written(tmp_path, line(b"a"), line(b"b")), node_url)
     assert (result.returncode, result.stderr) == (0, "")
     assert counts(result) == (2, 0, 0)
-    assert payloads(read()) == [b"a", b"b"]
+    assert payloads(relayed_messages()) == [b"a", b"b"]
 
 
-def test_a_node_that_is_gone_is_given_up(tmp_path, node_url, read):
+def test_a_node_that_is_gone_is_given_up(tmp_path, node_url, relayed_messages):
     fault = {"kind": "status", "status": 503, "path": "/relay", "method": "POST"}
     httpx2.post(f"{node_url}/dev/faults", json=fault).raise_for_status()
     result = replay(written(tmp_path, *(line(b"%d" % number) for number in range(30))), node_url)
@@ -171,7 +173,7 @@ def test_a_node_that_is_gone_is_given_up(tmp_path, node_url, read):
     assert counts(result) == (0, 0, 10)
     assert ", 20 not tried " in result.stdout
     assert len(result.stderr.splitlines()) == 5
-    assert read() == []
+    assert relayed_messages() == []
 
 
 def test_a_large_file_takes_no_more_memory(tmp_path):
@@ -214,12 +216,12 @@ def test_an_unusable_file_says_where(name, tmp_path):
     assert str(raised.value) == f"{file}{reason}"
 
 
-def test_nothing_of_an_unusable_file_is_published(tmp_path, node_url, read):
+def test_nothing_of_an_unusable_file_is_published(tmp_path, node_url, relayed_messages):
     file = written(tmp_path, line(b"good"), "not json", line(b"good too"))
     result = replay(file, node_url)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"wakupush: {file}, line 2: not JSON\n"
-    assert read() == []
+    assert relayed_messages() == []
 
 
 def test_a_bad_message_in_a_scenario(tmp_path):

@@ -34,8 +34,8 @@ def register(stack):
         waiting = {client.public_key for client in clients}
 
         def everybody_is_answered():
-            for seen in observer.messages():
-                if reply := open_reply(seen.message, tuple(clients)):
+            for arrival in observer.messages():
+                if reply := open_reply(arrival.message, tuple(clients)):
                     waiting.discard(reply.recipient)
             return not waiting
 
@@ -75,7 +75,7 @@ def test_newcomers_are_handled_apart(stack, register):
         register(200)
         load.end()
         wait_until(load.look, timeout=60, what="all requests are answered, and pushed")
-        assert load.pushed == len(load.sent) == sum(load.answered.values())
+        assert load.pushed == len(load.send_times) == sum(load.answered.values())
     assert handled(stack, "registered", pools)["rest"] >= 200
     admitted = handled(stack, "admitted", pools)
     assert admitted["rest"] < 20 < admitted["dispatch"]

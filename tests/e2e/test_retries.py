@@ -116,11 +116,13 @@ def counted(stack, flower):
     """
     with stack.connect() as connection:
         [before] = connection.execute(query).fetchone()
-        heard = flower.retried().total()
+        earlier_count = flower.retried().total()
         yield
         [after] = connection.execute(query).fetchone()
-    wait_until(lambda: flower.retried().total() - heard >= after - before, timeout=60, what="the events are heard")
-    assert flower.retried().total() - heard == after - before > 0
+    wait_until(
+        lambda: flower.retried().total() - earlier_count >= after - before, timeout=60, what="the events are heard"
+    )
+    assert flower.retried().total() - earlier_count == after - before > 0
 
 
 def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
@@ -132,9 +134,9 @@ def test_an_outage_of_gorush_with_several_deliveries(stack, client, flower):
         wait_until(lambda: len(client.deliveries()) == 15, timeout=120, what="all are taken on")
         task_ids = list(client.deliveries())
         wait_until(lambda: flower.retried().total() >= 30, timeout=300, what="there were retries")
-        shown = {flower.state.tasks[task_id].state for task_id in task_ids if task_id in flower.state.tasks}
-        assert "RETRY" in shown
-        assert shown <= {"RETRY", "RECEIVED", "STARTED", "DEFERRED"}
+        states = {flower.state.tasks[task_id].state for task_id in task_ids if task_id in flower.state.tasks}
+        assert "RETRY" in states
+        assert states <= {"RETRY", "RECEIVED", "STARTED", "DEFERRED"}
         client.observer.gorush_restarted()
         stack.gorush.start()
         assert set(client.wait_for("delivered", 15)) == set(task_ids)
@@ -185,10 +187,10 @@ def test_first_attempts_that_succeed_are_not_shown(client, flower):
     client.ask_for_push(3)
     task_ids = client.wait_for("delivered", 3)
     # What is told later is heard later: a delivery that fails has events.
-    heard = flower.retried().total()
+    earlier_count = flower.retried().total()
     client.registered_anew(device_token="throttled")
     client.ask_for_push()
-    wait_until(lambda: flower.retried().total() > heard, timeout=60, what="a later retry is heard of")
+    wait_until(lambda: flower.retried().total() > earlier_count, timeout=60, what="a later retry is heard of")
     assert not [event for event in flower.events if event["uuid"] in task_ids]
 
 
@@ -197,12 +199,12 @@ def test_killed_workers_deliveries_return(stack, client, flower):
     with counted(stack, flower):
         client.ask_for_push()
         [task_id] = client.wait_for("posting", 1)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         stack.workers["dispatch"].kill()
         assert client.deliveries() == {task_id: "posting"}
         stack.workers["dispatch"].start()
         client.wait_for("delivered", 1)
-        assert time.monotonic() - begun > 20
+        assert time.monotonic() - start_time > 20
         wait_until(lambda: flower.of(task_id, "succeeded"), timeout=60, what="it ends")
         [retried] = flower.of(task_id, "retried")
         assert retried["exception"] == "AttemptFailed('lease_lost')"
@@ -215,7 +217,7 @@ def test_a_slow_platform_holds_up_nothing_else(stack, client):
     apple = client.registered_anew()
     client.registered_anew(token_type=2, apn_topic="", device_token="slow-60000")
     client.ask_for_push(40)
-    begun = time.monotonic()
+    start_time = time.monotonic()
     client.registered = apple
     client.ask_for_push()
     client.registered_anew()
@@ -227,5 +229,5 @@ def test_a_slow_platform_holds_up_nothing_else(stack, client):
             what="iOS is delivered",
         )
     # The first task waits 1.5 s for Firebase, as long as its answer may.
-    assert time.monotonic() - begun < 16
+    assert time.monotonic() - start_time < 16
     httpx2.delete(f"{stack.gorush_url}/dev/faults")

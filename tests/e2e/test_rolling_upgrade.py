@@ -131,10 +131,10 @@ class OldCode:
     def is_its_own(self):
         """Say whether what runs is the code of that release."""
         command = [self.folder / ".venv/bin/python", "-c", "import wakupush; print(wakupush.__file__)"]
-        found = subprocess.run(
+        process = subprocess.run(
             command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=True
         )
-        return found.stdout.strip() == str(self.folder / "wakupush/__init__.py")
+        return process.stdout.strip() == str(self.folder / "wakupush/__init__.py")
 
 
 class Upgrade:
@@ -203,10 +203,10 @@ class Upgrade:
             self.traffic.wait_until_quiet(PATIENCE, "the roll call is over")
         evidence = self.traffic.evidence(faults=tuple(self.phases), lease=float(CALM["WAKUPUSH_DELIVERY__LEASE"]))
         names = dict(self._names_of_the_base(evidence.pseudonyms))
-        happened = (
+        events = (
             replace(event, installation=names.get(event.installation, event.installation)) for event in evidence.events
         )
-        return replace(evidence, events=tuple(happened))
+        return replace(evidence, events=tuple(events))
 
     def _names_of_the_base(self, pseudonyms):
         """Yield the pseudonym of each device in events of the base, without periods, and in those of this release."""
@@ -219,11 +219,11 @@ class Upgrade:
 
 @pytest.fixture(scope="module")
 def release():
-    found = last_release()
+    revision = last_release()
     try:
-        return found, checkout(found)
+        return revision, checkout(revision)
     except subprocess.CalledProcessError:
-        pytest.skip(f"{found} is not in this clone, or cannot be set up: fetch its history")
+        pytest.skip(f"{revision} is not in this clone, or cannot be set up: fetch its history")
 
 
 @pytest.fixture
@@ -260,9 +260,9 @@ def upgrade(redis, service):
         stack.start_parts()
         node_url = running.enter_context(clients_node(stack, directory / "node.log", port))
         traffic = Traffic(stack, seed="rolling upgrade", users=60, processes=1, node_url=node_url)
-        found = Upgrade(stack, redis, service, traffic)
-        running.callback(lambda: [each.stop() for each in reversed(found.run)])
-        yield found
+        upgrade = Upgrade(stack, redis, service, traffic)
+        running.callback(lambda: [each.stop() for each in reversed(upgrade.run)])
+        yield upgrade
         # Each process has its own role: none may lack a right.
         log = stack.postgres.log.read_text(errors="replace")
         assert [line for line in log.splitlines() if "permission denied" in line] == []
@@ -270,8 +270,8 @@ def upgrade(redis, service):
 
 def without_topic(evidence):
     """Yield what the checker says of Firebase devices whose topic the last release did not store."""
-    for device, sent in last_registrations(evidence.sent).items():
-        content = PushNotificationRegistration.FromString(bytes.fromhex(sent.content))
+    for device, message in last_registrations(evidence.sent).items():
+        content = PushNotificationRegistration.FromString(bytes.fromhex(message.content))
         if content.token_type == PushNotificationRegistration.FIREBASE_TOKEN:
             yield f"{device.installation_id}: version {content.version} differs in apn_topic"
 

@@ -32,8 +32,8 @@ def identity(stack):
     """Run a command for the server's keys; return its exit code and its lines."""
 
     def run(*arguments):
-        done = wakupush(stack.environment, "identity", *arguments)
-        return done.returncode, done.stdout.splitlines() or done.stderr.splitlines()
+        process = wakupush(stack.environment, "identity", *arguments)
+        return process.returncode, process.stdout.splitlines() or process.stderr.splitlines()
 
     return run
 
@@ -52,8 +52,8 @@ def give(stack, new_file, lines, after=lambda: None):
 
 
 def go_on(load):
-    enough = len(load.sent) + AFTER
-    wait_until(lambda: len(load.sent) >= enough, timeout=60, what="the client sends more")
+    enough = len(load.send_times) + AFTER
+    wait_until(lambda: len(load.send_times) >= enough, timeout=60, what="the client sends more")
 
 
 def end(load):
@@ -61,7 +61,7 @@ def end(load):
     load.end()
     wait_until(load.look, timeout=120, what="all requests are answered and pushed")
     assert set(load.answered.values()) == {True}
-    assert load.pushed == len(load.sent)
+    assert load.pushed == len(load.send_times)
 
 
 def answers(stack, user):
@@ -71,7 +71,7 @@ def answers(stack, user):
         node.publish(SHARDS[0], messages.query(asker, user.key_hash))
 
         def answered():
-            every = [open_reply(seen.message, (asker,)) for seen in observer.messages()]
+            every = [open_reply(arrival.message, (asker,)) for arrival in observer.messages()]
             replies.extend(reply for reply in every if reply and reply.type == Type.PUSH_NOTIFICATION_QUERY_RESPONSE)
             return bool(replies)
 
@@ -91,7 +91,7 @@ def register(stack, load, server, version):
         node.publish(SHARDS[0], messages.register(load.key, server, content))
 
         def answered():
-            replies = [open_reply(seen.message, (load.key,)) for seen in observer.messages()]
+            replies = [open_reply(arrival.message, (load.key,)) for arrival in observer.messages()]
             return any(reply and reply.signer == server for reply in replies)
 
         wait_until(answered, timeout=60, what="the registration is answered under the key that it was sealed to")

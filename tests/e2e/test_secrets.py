@@ -139,8 +139,10 @@ def test_no_secret_leaves_its_place(stack):
             [key] = [json.loads(line)["delivery_key"] for line in letters[0].splitlines()]
             letters += dead_letters(stack, "show", key, "--json"), dead_letters(stack, "show", key)
             assert all(key[:16] in output for output in letters)
-            gone = PushNotificationRegistration(unregister=True, version=2, installation_id=content.installation_id)
-            node.publish(SHARDS[0], messages.register(clients[0], server, gone))
+            unregistration = PushNotificationRegistration(
+                unregister=True, version=2, installation_id=content.installation_id
+            )
+            node.publish(SHARDS[0], messages.register(clients[0], server, unregistration))
             _wait_for_answers(observer, clients, 1)
             troubles = _run_into_trouble(
                 stack=stack, connection=connection, node=node, observer=observer, planted=planted,
@@ -178,13 +180,13 @@ def _run_into_trouble(*, stack, connection, node, observer, planted, client, reg
     content = messages.registration(client, server, device_token=poison)
     node.publish(SHARDS[0], messages.register(client, server, content))
     _wait_for_rows(connection, "quarantine", 1)
-    kept = {"the quarantine": _table(connection, "quarantine")}
+    contents = {"the quarantine": _table(connection, "quarantine")}
     # What waits for the second part is opened already.
     items = [_planted_item(planted, f"segment {number}", client, registered) for number in range(2)]
     first, second = _in_two(messages.request(client, server, items), stack.key)
     node.publish(SHARDS[0], first)
     _wait_for_rows(connection, "message_segments", 1)
-    kept["segments that wait"] = _table(connection, "message_segments")
+    contents["segments that wait"] = _table(connection, "message_segments")
     node.publish(SHARDS[0], second)
     _wait_for_answers(observer, [client], 1)
     # gorush cuts the connection, and the push is tried again.
@@ -195,7 +197,7 @@ def _run_into_trouble(*, stack, connection, node, observer, planted, client, reg
     _wait_for_answers(observer, [client], 1)
     _wait_for_rows(connection, "delivery_history WHERE kind = 'unknown' AND failure LIKE 'gorush%'", 1)
     _wait_for_rows(connection, "deliveries WHERE state IN ('pending', 'posting')", 0)
-    return kept
+    return contents
 
 
 def _logs_and_metrics(stack):
@@ -246,17 +248,17 @@ def _table(connection, table):
 
 def dead_letters(stack, *arguments):
     """Return the output of ``wakupush dead-letters``."""
-    done = wakupush(stack.environment, "dead-letters", *arguments)
-    done.check_returncode()
-    return done.stdout
+    process = wakupush(stack.environment, "dead-letters", *arguments)
+    process.check_returncode()
+    return process.stdout
 
 
 def _wait_for_answers(observer, clients, count):
-    found = []
+    replies = []
 
     def arrived():
-        found.extend(filter(None, (open_reply(seen.message, tuple(clients)) for seen in observer.messages())))
-        return len(found) >= count
+        replies.extend(filter(None, (open_reply(arrival.message, tuple(clients)) for arrival in observer.messages())))
+        return len(replies) >= count
 
     wait_until(arrived, timeout=120, what=f"{count} answers")
 

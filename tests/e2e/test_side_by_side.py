@@ -42,11 +42,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def code_of_before(tmp_path_factory):
-    found = subprocess.run(["git", "archive", OLD], cwd=ROOT, capture_output=True, check=False)
-    if found.returncode:
+    process = subprocess.run(["git", "archive", OLD], cwd=ROOT, capture_output=True, check=False)
+    if process.returncode:
         pytest.skip(f"{OLD} is not in this clone: fetch its history")
     folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
+    with tarfile.open(fileobj=BytesIO(process.stdout)) as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # of Python 3.11.4
         archive.extractall(folder)  # noqa: S202 - it is our own
     # Its own modules come first there.
@@ -133,21 +133,21 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
     replies = {client.public_key: Counter() for client in clients}
 
     def answered(kind, each=1):
-        for seen in observer.messages():
-            reply = open_reply(seen.message, tuple(clients))
+        for arrival in observer.messages():
+            reply = open_reply(arrival.message, tuple(clients))
             if reply is None:
                 continue
             replies[reply.recipient][reply.type_name] += 1
             assert_success(reply)
-        return all(sum(n for name, n in found.items() if name.endswith(kind)) >= each for found in replies.values())
+        return all(sum(n for name, n in counts.items() if name.endswith(kind)) >= each for counts in replies.values())
 
     registered = {}
     with WakuNode(stack.node_url) as node:
         for position, client in enumerate(clients):
             token = "unavailable" if position < UNREACHABLE else f"token-{position}"
             registered[client] = messages.registration(client, server, device_token=token)
-            sent = messages.register(client, server, registered[client])
-            for message in in_segments(sent, stack.key, client) if position % 3 == 0 else [sent]:
+            registration = messages.register(client, server, registered[client])
+            for message in in_segments(registration, stack.key, client) if position % 3 == 0 else [registration]:
                 node.publish(SHARDS[0], message)
         wait_until(lambda: answered("REGISTRATION_RESPONSE"), timeout=PATIENCE, what="all are registered")
         for client in clients:
@@ -189,5 +189,5 @@ def test_old_and_new_workers_share_the_work(stack, old_processes):
     observer.close()
 
     with stack.connect() as connection:
-        found = contents(connection, Identity.of(stack.key)).values()
-        assert {device.access_token for _, device, *_ in found} == {each.access_token for each in registered.values()}
+        devices = contents(connection, Identity.of(stack.key)).values()
+        assert {device.access_token for _, device, *_ in devices} == {each.access_token for each in registered.values()}

@@ -36,14 +36,14 @@ def test_registration_of_an_outage_comes_from_a_store_peer(peer, start_stack):
     stack = start_stack(settings=settings)
     client, server = PrivateKey.generate(), stack.key.public_key
     stack.node.stop()
-    sent = messages.register(client, server, messages.registration(client, server))
+    message = messages.register(client, server, messages.registration(client, server))
     with WakuNode(peer) as node:
-        node.publish(SHARDS[0], sent)
+        node.publish(SHARDS[0], message)
     stack.node.start()
     with stack.connect() as connection:
-        digest = message_hash(SHARDS[0], sent)
+        digest = message_hash(SHARDS[0], message)
         wait_until(
-            lambda: stack.is_handled(connection, digest, sent.content_topic), timeout=120, what="it is registered"
+            lambda: stack.is_handled(connection, digest, message.content_topic), timeout=120, what="it is registered"
         )
         query = "SELECT kind FROM delivery_history WHERE trace_id = %s"
         kinds = {

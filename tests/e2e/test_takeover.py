@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support import reference_database as made
+from support import reference_database
 from support.reference_database import KEY
 from wakupush.devnet import messages
 from wakupush.devnet.conversation import open_reply
@@ -48,11 +48,11 @@ class Reference:
     """The other server, as far as we see it: its database, and what it pushed."""
 
     def __init__(self, path):
-        self.path = made.make(path)
+        self.path = reference_database.make(path)
         self.pushed = []
 
     def register(self, client, content, *, registered=True):
-        row = made.row(client, content)
+        row = reference_database.row(client, content)
         with closing(sqlite3.connect(self.path)) as database, database:
             row = row if registered else (*row[:3], None)
             database.execute(f"REPLACE INTO {REGISTRATIONS} VALUES (?, ?, ?, ?)", row)
@@ -74,10 +74,10 @@ class World:
         self.observer = Observer(stack.node_url, stack.gorush_url)
         self.replies, self.pushes = [], []
 
-    def send(self, *sent, ago=0.0):
+    def send(self, *published_messages, ago=0.0):
         """Send messages as if so many seconds ago; return their hashes and topics."""
         hashes = []
-        for message in sent:
+        for message in published_messages:
             old = replace(message, timestamp=message.timestamp - int(ago * 1e9))
             self.node.publish(SHARDS[0], old)
             hashes.append((message_hash(SHARDS[0], old), old.content_topic))
@@ -93,8 +93,8 @@ class World:
 
     def look(self, clients):
         """Note all answers to clients, and the device tokens of all pushes."""
-        found = (open_reply(seen.message, clients) for seen in self.observer.messages())
-        self.replies += [reply for reply in found if reply]
+        replies = (open_reply(arrival.message, clients) for arrival in self.observer.messages())
+        self.replies += [reply for reply in replies if reply]
         self.pushes += [push.notification["tokens"][0] for push in self.observer.pushes()]
 
     def versions(self):
@@ -121,7 +121,7 @@ def world(forkserver):
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def asked(client, content):
+def push_request(client, content):
     return messages.request(client, SERVER, [messages.notification(client.public_key.key_hash, content)])
 
 
@@ -148,22 +148,22 @@ def test_nothing_is_lost_and_nothing_pushed_twice(world, tmp_path):
     # The reference goes on: all of this is in the Store, and in its database. The first lies before the window.
     earlier = world.send(messages.register(old, SERVER, contents[old]), ago=GAP + 1200)
     contents[newer] = messages.registration(newer, SERVER, version=2, installation_id=contents[newer].installation_id)
-    gone = messages.registration(
+    unregistration = messages.registration(
         leaving, SERVER, version=2, unregister=True, installation_id=contents[leaving].installation_id
     )
-    before = [asked(old, contents[old]), asked(newer, contents[newer])]
+    before = [push_request(old, contents[old]), push_request(newer, contents[newer])]
     registrations = [messages.register(client, SERVER, contents[client]) for client in (newer, new)]
-    handled = world.send(*registrations, messages.register(leaving, SERVER, gone), *before, ago=GAP + 60)
+    handled = world.send(*registrations, messages.register(leaving, SERVER, unregistration), *before, ago=GAP + 60)
     for client in (newer, new):
         reference.register(client, contents[client])
-    reference.register(leaving, gone, registered=False)
+    reference.register(leaving, unregistration, registered=False)
     for request, client in zip(before, (old, newer), strict=True):
         reference.push(request, contents[client])
 
     # It is stopped; this it never sees.
-    push = asked(new, contents[new])
+    push = push_request(new, contents[new])
     gap = [messages.register(late, SERVER, contents[late]), messages.query(asker, old.public_key.key_hash), push]
-    handled += world.send(*gap, asked(leaving, contents[leaving]), ago=GAP - 60)
+    handled += world.send(*gap, push_request(leaving, contents[leaving]), ago=GAP - 60)
     handled += world.send(again(before[0]), ago=GAP / 2)
     with pytest.raises(StartFailedError):
         stack.run("import", "reference", str(reference.path), "--compare")
@@ -199,7 +199,7 @@ def test_nothing_is_lost_and_nothing_pushed_twice(world, tmp_path):
     # No request gets a second push, in whatever envelope; every device gets those that are new.
     world.wait(world.send(*map(again, [*before, push])))
     staying = [old, newer, new, late]
-    world.wait(world.send(*(asked(client, contents[client]) for client in (*staying, leaving))))
+    world.wait(world.send(*(push_request(client, contents[client]) for client in (*staying, leaving))))
     expected = sorted([contents[new].device_token, *(contents[client].device_token for client in staying)])
     wait_until(
         lambda: world.look(clients) or len(world.pushes) >= len(expected),

@@ -18,7 +18,7 @@ def stack(start_stack):
 
 
 @pytest.fixture
-def sent(stack):
+def request_and_pushes(stack):
     """Register a device whose first push fails in passing, ask for a push; return the message and the pushes."""
     with WakuNode(stack.node_url) as node, stack.connect() as connection:
         user = User(stack, node, device_token="flaky-1")
@@ -27,8 +27,8 @@ def sent(stack):
             user.wait(replies=1)
             request = user.ask_for_push()
             user.wait(replies=2, delivered=1)
-        done = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
-        wait_until(lambda: connection.execute(done).fetchone() == (1,), timeout=60, what="that is stored")
+        query = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
+        wait_until(lambda: connection.execute(query).fetchone() == (1,), timeout=60, what="that is stored")
     return request, user.pushes
 
 
@@ -43,8 +43,8 @@ def traced(stack, trace_id):
     return sorted(lines, key=lambda fields: fields["timestamp"])
 
 
-def test_a_push_can_be_followed(stack, sent):
-    request, pushes = sent
+def test_a_push_can_be_followed(stack, request_and_pushes):
+    request, pushes = request_and_pushes
     trace_id = 2 * message_hash(SHARDS[0], request)[:8].hex()
     stack.stop()
     lines = traced(stack, trace_id)

@@ -128,12 +128,12 @@ IDS = [f"{number * 0x9E3779B97F4A7C15 % 2**64:016x}" for number in range(1, 101)
 
 
 def test_variables_name_collector_headers_and_resource(record, collector):
-    sent = record(
+    trace_ids = record(
         IDS[:2],
         OTEL_EXPORTER_OTLP_HEADERS="api-key=planted",
         OTEL_RESOURCE_ATTRIBUTES="deployment.environment=test,service.name=push",
     )
-    assert sent == [2 * trace_id for trace_id in IDS[:2]]
+    assert trace_ids == [2 * trace_id for trace_id in IDS[:2]]
     assert collector.headers[0]["api-key"] == "planted"
     attributes = collector.resources[-1]
     assert attributes["deployment.environment"] == "test"

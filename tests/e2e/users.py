@@ -33,10 +33,10 @@ class User:
         return request
 
     def look(self):
-        for seen in self.observer.messages():
-            reply = open_reply(seen.message, (self.key,))
+        for arrival in self.observer.messages():
+            reply = open_reply(arrival.message, (self.key,))
             if reply and reply.signer == self.server:
-                self.replies.append((reply, seen.arrived))
+                self.replies.append((reply, arrival.arrived))
         self.pushes += self.observer.pushes()
 
     def wait(self, *, replies=0, delivered=0, timeout=120.0):

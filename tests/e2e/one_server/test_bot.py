@@ -60,14 +60,14 @@ def test_two_bots_push_to_each_other(stack, own_node_url, tmp_path):
             bot(tmp_path, own_node_url, stack.key.public_key, "bob") as bob,
         ):
             assert bob.ask(f"{alice.name} Good morning") == "accepted"
-            found = []
+            pushes = []
 
             def has_come():
-                found.extend(push for push in observer.pushes() if push.notification["tokens"] == ["alice-phone"])
-                return bool(found)
+                pushes.extend(push for push in observer.pushes() if push.notification["tokens"] == ["alice-phone"])
+                return bool(pushes)
 
             wait_until(has_come, timeout=60, what="the push to alice's phone")
-            data = json.dumps(found[0].notification["data"])
+            data = json.dumps(pushes[0].notification["data"])
             assert alice.ask(data) == f"{bob.name} says 'Good morning'"
             assert alice.ask(data) == "received before"
             assert bob.ask(data) == "for somebody else"

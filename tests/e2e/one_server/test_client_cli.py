@@ -34,8 +34,8 @@ class Person:
 
     def __init__(self, directory, stack, name):
         self.directory, self.stack, self.name = directory, stack, name
-        [made] = self.run("keygen", str(directory / f"{name}.key"), keyless=True)
-        self.public_key = made["public_key"]
+        [key_row] = self.run("keygen", str(directory / f"{name}.key"), keyless=True)
+        self.public_key = key_row["public_key"]
 
     def words(self, *arguments, keyless=False, node=None):
         common = ["--json", "--node", node or self.stack.node_url]
@@ -80,19 +80,19 @@ def test_everything_in_turn(stack, person, observer):
     wait_until(lambda: list(observer.pushes()), timeout=60, what="her own push")
     [way] = bob.run("query", alice.public_key)
     assert (way["user"], way["server"], way["version"]) == (alice.public_key, server, 1)
-    [sent] = bob.run("send", alice.public_key, "--chat", "c", "--text", "hello", "--message-id", "ab" * 32)
-    assert sent == {"user": alice.public_key, "installation_id": way["installation_id"], "result": "accepted"}
+    [first_row] = bob.run("send", alice.public_key, "--chat", "c", "--text", "hello", "--message-id", "ab" * 32)
+    assert first_row == {"user": alice.public_key, "installation_id": way["installation_id"], "result": "accepted"}
     pushes = []
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes, timeout=60, what="the push")
     assert pushes[0].notification["tokens"] == ["alice-phone"]
-    [asked] = bob.run("send", alice.public_key, "--chat", "c", "--kind", "contact_request")
-    assert asked == sent
+    [request_row] = bob.run("send", alice.public_key, "--chat", "c", "--kind", "contact_request")
+    assert request_row == first_row
     wait_until(lambda: pushes.extend(observer.pushes()) or pushes[1:], timeout=60, what="the contact request")
     assert pushes[1].notification["message"] == "Someone sent you a contact request"
     # The same message again is the same notification. Not everybody was notified.
     nobody = str(PrivateKey.generate().public_key)
     [again] = bob.run("send", alice.public_key, nobody, "--chat", "c", "--message-id", "ab" * 32, code=1)
-    assert again == sent
+    assert again == first_row
     assert nobody in bob.complaint
     assert alice.run("unregister") == [{**registered, "status": "unregistered", "version": 2}]
     assert bob.run("query", alice.public_key, code=3) == []
@@ -106,9 +106,9 @@ def test_advertised_discovered_and_listened_to(stack, person):
     log = alice.directory / "listen.log"
     listening = Process("listen", bob.command("listen", alice.public_key, "--seconds", str(SECONDS)), log=log)
     with listening:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         while "learned" not in log.read_text():
-            assert time.monotonic() < begun + SECONDS
+            assert time.monotonic() < start_time + SECONDS
             assert alice.run("advertise") == [{"advertised": 1}]
     events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     assert {"event": "learned", "user": alice.public_key}.items() <= events[0].items()
@@ -134,16 +134,16 @@ def test_exit_codes(stack, person, monkeypatch):
     assert alice.run("keygen", str(alice.directory / "alice.key"), code=2, keyless=True) == []
     assert alice.run("status", code=2, keyless=True) == []
     silent = str(PrivateKey.generate().public_key)
-    [asked] = alice.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
-    assert asked["status"] == "asked"
+    [row] = alice.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
+    assert row["status"] == "asked"
     # A server that was a mistake, and never answers, spoils nothing with the right one.
     bob = person("bob")
     bob.run("register", "--server", silent, "--device-token", "t", "--wait", "3", code=3)
     assert {each["status"] for each in bob.register(stack)} == {"asked", "registered"}
     assert f"{silent} has not said yet" in bob.complaint
     # To register goes on in the background: that it is the node is said all the same.
-    [due] = alice.run("register", "--server", silent, "--device-token", "new", code=4, node="http://127.0.0.1:1")
-    assert due["status"] == "due"
+    [row] = alice.run("register", "--server", silent, "--device-token", "new", code=4, node="http://127.0.0.1:1")
+    assert row["status"] == "due"
     assert "the node at http://127.0.0.1:1 did not do its part" in alice.complaint
     assert alice.run("send", alice.public_key, "--chat", "c", "--message-id", "ab", code=2) == []
     assert alice.run("--anonymous", "whoami", code=2) == []

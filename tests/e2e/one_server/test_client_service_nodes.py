@@ -54,6 +54,6 @@ def test_answers_come_through_the_other_node(stack, nodes, fault):
             httpx2.post(f"{faulty_url}/dev/faults", json=each).raise_for_status()
 
     light = LightTransport(faulty_url, [SHARD], others=[url])
-    asked, _ = asyncio.run(asked_while(stack, light, stop, 3))
+    message_counts, _ = asyncio.run(asked_while(stack, light, stop, 3))
     # A sender asks again after 3 s; the machine of the tests is busy with others, so not each request tells.
-    assert min(asked) == 1
+    assert min(message_counts) == 1

@@ -61,28 +61,28 @@ def test_a_component_alone_shows_its_series(metrics_of, component):
     name, labels = re.fullmatch(r"(\w+)\{%s(?:, (.*))?\}", COMPONENTS[component][0]).groups()
     assert {
         each
-        for each, found in metrics_of.items()
-        if any(matches(one, name, [labels] if labels else []) for one in found)
+        for each, series_list in metrics_of.items()
+        if any(matches(one, name, [labels] if labels else []) for one in series_list)
     } == {component}
 
 
 def test_a_node_that_is_down_since_the_start_is_shown(metrics_of):
     """Before, the series began with the first read."""
     for name in ("wakupush_last_poll_timestamp_seconds", "wakupush_last_message_timestamp_seconds"):
-        found = {series: float(value) for series, value in metrics_of["ingest"].items() if series.startswith(name)}
-        assert len(found) == len(SHARDS)
-        assert min(found.values()) > 1.7e9
+        values = {series: float(value) for series, value in metrics_of["ingest"].items() if series.startswith(name)}
+        assert len(values) == len(SHARDS)
+        assert min(values.values()) > 1.7e9
 
 
 @pytest.mark.parametrize(
     "name", sorted({name for alert in ALERTS for name in re.findall(r"wakupush_\w+_total", alert.expr)})
 )
 def test_a_counter_of_an_alert_is_zero_at_the_start(metrics_of, name):
-    found = [
+    values = [
         float(value)
         for component in metrics_of.values()
         for series, value in component.items()
         if matches(series, name, [])
     ]
-    assert found
-    assert 0 in found
+    assert values
+    assert 0 in values

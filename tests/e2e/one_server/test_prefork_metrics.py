@@ -32,7 +32,7 @@ def pool(stack):
 class Pool:
     def __init__(self, stack, worker, url):
         self.stack, self.worker, self.url = stack, worker, url
-        self.sent = 0
+        self.registration_count = 0
 
     def register(self, count):
         """Send registrations, and wait until as many rows as were ever sent are there."""
@@ -41,8 +41,12 @@ class Pool:
             for _ in range(count):
                 client = PrivateKey.generate()
                 node.publish(SHARDS[0], messages.register(client, server, messages.registration(client, server)))
-        self.sent += count
-        wait_until(lambda: self.counted() >= self.sent, timeout=300, what=f"{self.sent} registrations are counted")
+        self.registration_count += count
+        wait_until(
+            lambda: self.counted() >= self.registration_count,
+            timeout=300,
+            what=f"{self.registration_count} registrations are counted",
+        )
 
     def text(self):
         return httpx2.get(self.url, trust_env=False).text
@@ -54,19 +58,19 @@ class Pool:
         return sum(float(value) for value in re.findall(rf"^{series} (\S+)$", self.text(), re.MULTILINE))
 
     def children(self):
-        found = []
+        children = []
         for each in psutil.Process(self.worker.pid).children():
             with suppress(psutil.NoSuchProcess):  # it was killed, and is collected meanwhile
-                found += [each] if "python" in each.name() else []
-        return found
+                children += [each] if "python" in each.name() else []
+        return children
 
 
 def test_metrics_sum_all_processes_and_dead_ones(pool):
     with pool.stack.connect() as connection:
-        [begun, before_us] = connection.execute("SELECT now(), (SELECT count(*) FROM registrations)").fetchone()
+        [start_time, before_us] = connection.execute("SELECT now(), (SELECT count(*) FROM registrations)").fetchone()
         pool.register(30)
         workers = connection.execute(
-            "SELECT DISTINCT worker FROM delivery_history WHERE kind = 'registered' AND time >= %s", [begun]
+            "SELECT DISTINCT worker FROM delivery_history WHERE kind = 'registered' AND time >= %s", [start_time]
         ).fetchall()
         assert len(workers) > 1  # one process alone would be counted right by accident
         before = pool.children()
@@ -76,15 +80,15 @@ def test_metrics_sum_all_processes_and_dead_ones(pool):
         for child in before:
             os.kill(child.pid, signal.SIGKILL)
         wait_until(
-            lambda: len(found := pool.children()) == PROCESSES and not set(found) & set(before),
+            lambda: len(children := pool.children()) == PROCESSES and not set(children) & set(before),
             timeout=120,
             what="the pool has new processes",
         )
         assert pool.counted() == 30  # a counter that fell would look like a restart
         assert not any(file.exists() for file in gauges), "what they had in progress would be shown for ever"
         pool.register(30)
-        [stored] = connection.execute("SELECT count(*) FROM registrations").fetchone()
-    assert pool.counted() == stored - before_us == 60
+        [row_count] = connection.execute("SELECT count(*) FROM registrations").fetchone()
+    assert pool.counted() == row_count - before_us == 60
     assert pool.sum(r'wakupush_queue_wait_seconds_count\{queue="registration"\}') == 60
     assert pool.sum(r'wakupush_batch_size_sum\{queue="registration"\}') == 60
 

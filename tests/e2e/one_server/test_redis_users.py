@@ -62,9 +62,9 @@ def test_forged_entry_does_not_suppress_message(stack):
         wait_until(lambda: not redis.hlen("unacked"), timeout=120, what="all tasks are acknowledged")
         with WakuNode(stack.node_url) as node:
             node.publish(SHARDS[0], message)
-        stored = "SELECT 1 FROM registrations WHERE key_hash = %s"
+        query = "SELECT 1 FROM registrations WHERE key_hash = %s"
         wait_until(
-            lambda: connection.execute(stored, [client.public_key.key_hash]).fetchone(),
+            lambda: connection.execute(query, [client.public_key.key_hash]).fetchone(),
             timeout=30,
             what="the message is handled",
         )

@@ -28,8 +28,8 @@ def test_a_task_without_code_is_dropped(stack):
         node.publish(SHARDS[0], messages.register(client, server, messages.registration(client, server)))
     key = [client.public_key.key_hash]
     with stack.connect() as connection, closing(Redis.from_url(stack.redis_url)) as redis:
-        stored = "SELECT 1 FROM registrations WHERE key_hash = %s"
-        wait_until(lambda: connection.execute(stored, key).fetchone(), timeout=120, what="the worker goes on")
+        query = "SELECT 1 FROM registrations WHERE key_hash = %s"
+        wait_until(lambda: connection.execute(query, key).fetchone(), timeout=120, what="the worker goes on")
         wait_until(lambda: not redis.llen(REGISTRATION.name), timeout=120, what="the queue is empty")
         wait_until(lambda: not redis.hlen("unacked"), timeout=120, what="all tasks are acknowledged")
     assert worker.running
