@@ -160,9 +160,9 @@ def _certificates(plane: ControlPlane) -> Path:
 
 def _webhooks(plane: ControlPlane, config: Path, port: int) -> dict[str, Any]:
     """Return KEDA's webhooks, at loopback in place of a Service. One that cannot be asked refuses."""
-    found = yaml.safe_load((config / "webhooks" / "validation_webhooks.yaml").read_text())
-    for webhook in found["webhooks"]:
+    manifest = yaml.safe_load((config / "webhooks" / "validation_webhooks.yaml").read_text())
+    for webhook in manifest["webhooks"]:
         path = webhook["clientConfig"]["service"]["path"]
         webhook["clientConfig"] = {"url": f"https://localhost:{port}{path}", "caBundle": _ca(plane)}
         webhook["failurePolicy"] = "Fail"
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(manifest))

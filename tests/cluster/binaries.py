@@ -61,8 +61,8 @@ def find(helm: Path) -> Binaries:
     if not named:
         raise MissingError(f"{VARIABLE} is not set: name a folder with {', '.join(PROGRAMS)} and {KEDA_CONFIG}/")
     folder = Path(named).resolve()
-    wanted = [*(folder / name for name in (*PROGRAMS, KEDA_CONFIG)), helm]
-    missing = [str(path) for path in wanted if not path.exists()]
+    paths = [*(folder / name for name in (*PROGRAMS, KEDA_CONFIG)), helm]
+    missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise MissingError(f"missing: {', '.join(missing)}")
     return Binaries(folder, helm)

@@ -181,8 +181,8 @@ class ControlPlane:
             account: `NAMESPACE:NAME`.
         """
         lines = (self.directory / "logs" / "audit.jsonl").read_text().splitlines()
-        asked = [each for each in map(json.loads, lines) if each["user"]["username"].endswith(f":{account}")]
-        return {(each["verb"], each["objectRef"]["resource"], each["responseStatus"]["code"]) for each in asked}
+        requests = [each for each in map(json.loads, lines) if each["user"]["username"].endswith(f":{account}")]
+        return {(each["verb"], each["objectRef"]["resource"], each["responseStatus"]["code"]) for each in requests}
 
     def _write_audit_policy(self) -> Path:
         """Write down what service accounts of namespaces that are not Kubernetes' own ask for."""
@@ -203,9 +203,9 @@ class ControlPlane:
 
 
 def _run(command: list[str], environment: dict[str, str], text: str | None, timeout: float) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         command, env=environment, input=text, capture_output=True, text=True, timeout=timeout, check=False
     )
-    if done.returncode:
-        raise CommandError(f"{' '.join(Path(command[0]).name.split() + command[1:])}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode:
+        raise CommandError(f"{' '.join(Path(command[0]).name.split() + command[1:])}\n{process.stdout}{process.stderr}")
+    return process.stdout

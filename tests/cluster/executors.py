@@ -51,8 +51,9 @@ def runs_executors(rehearsal: Rehearsal) -> str:
     rehearsal.helm("uninstall", RELEASE, "--wait", "--timeout", "5m")
     rehearsal.kubectl("delete", "jobs,pvc", "--all")
     rehearsal.wait(lambda: not rehearsal.pods(), "all pods are gone")
-    made = len(exported.executors())
-    return f"{events} events exported once each by {made} executors, of which one was killed; {len(rows)} rows reported"
+    executors = len(exported.executors())
+    exports = f"{events} events exported once each by {executors} executors, of which one was killed"
+    return f"{exports}; {len(rows)} rows reported"
 
 
 def _values(rehearsal: Rehearsal, s3: Store) -> Values:
@@ -110,8 +111,8 @@ class _Local:
             }
         )
         command = [sys.executable, "-m", "wakupush", "pipeline", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        check(done.returncode == 0, f"{' '.join(words)}: {done.stderr}")
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        check(process.returncode == 0, f"{' '.join(words)}: {process.stderr}")
 
     def rows(self) -> Counter[str]:
         """Return all rows that the last report wrote to Postgres."""
@@ -171,19 +172,22 @@ class _Job:
 
 def _check_lake(rehearsal: Rehearsal, s3: Store) -> int:
     """Compare what another program finds in the lake with what Postgres has, and return the number of events."""
-    found, wanted = in_lake(rehearsal.dsn, s3), in_postgres(rehearsal.dsn)
-    check(found == wanted, f"in the lake and not in Postgres: {found - wanted}; the other way: {wanted - found}")
-    return found.total()
+    lake_rows, postgres_rows = in_lake(rehearsal.dsn, s3), in_postgres(rehearsal.dsn)
+    check(
+        lake_rows == postgres_rows,
+        f"in the lake and not in Postgres: {lake_rows - postgres_rows}; the other way: {postgres_rows - lake_rows}",
+    )
+    return lake_rows.total()
 
 
 def _check_rights(rehearsal: Rehearsal) -> None:
     """Fail if Spark asked for what it may not, or may do what it never asked for."""
-    asked = rehearsal.plane.asked_by(f"{NAMESPACE}:{ACCOUNT}")
-    refused = {each for each in asked if each[2] == 403}
+    requests = rehearsal.plane.asked_by(f"{NAMESPACE}:{ACCOUNT}")
+    refused = {each for each in requests if each[2] == 403}
     check(not refused, f"refused: {refused}")
     role = rehearsal.plane.get(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/{ACCOUNT}")
     granted = {(verb, name) for rule in role["rules"] for name in rule["resources"] for verb in rule["verbs"]}
-    used = {(verb, resource) for verb, resource, _ in asked}
+    used = {(verb, resource) for verb, resource, _ in requests}
     check(used == granted, f"used: {used}; granted: {granted}")
 
 

@@ -44,7 +44,7 @@ class Kubelet:
         #: What went wrong.
         self.notes: list[str] = []
         self._ips = 0
-        self._done = Event()
+        self._stop_event = Event()
         self._server = self._serve()
         self.port = self._server.server_port
         self._threads = [
@@ -63,7 +63,7 @@ class Kubelet:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._done.set()
+        self._stop_event.set()
         self._server.shutdown()
         self._server.server_close()
         for pod in list(self.pods.values()):
@@ -79,7 +79,7 @@ class Kubelet:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, the rehearsal tells
-            if not self._done.is_set():
+            if not self._stop_event.is_set():
                 self.note(f"{what}: {error!r}")
 
     def patch(self, path: str, body: dict[str, Any]) -> None:
@@ -106,35 +106,37 @@ class Kubelet:
         return f"10.245.{self._ips // 250}.{self._ips % 250 + 1}"
 
     def _repeat(self, work: Callable[[], None], pause: float) -> None:
-        while not self._done.wait(pause):
+        while not self._stop_event.wait(pause):
             with self.noting(work.__name__):
                 work()
 
     def _look(self) -> None:
-        for found in self.get("/api/v1/pods")["items"]:
-            metadata, node = found["metadata"], found["spec"].get("nodeName")
+        for manifest in self.get("/api/v1/pods")["items"]:
+            metadata, node = manifest["metadata"], manifest["spec"].get("nodeName")
             if node not in self.nodes:
                 continue
             pod = self.pods.get(metadata["uid"])
             if pod is None:
-                pod = self.pods[metadata["uid"]] = Pod(self, found)
+                pod = self.pods[metadata["uid"]] = Pod(self, manifest)
                 pod.directory.joinpath("run").mkdir(parents=True)
                 pod.thread.start()
-            if "deletionTimestamp" in metadata and not pod.asked.is_set():
+            if "deletionTimestamp" in metadata and not pod.stop_event.is_set():
                 pod.grace = metadata["deletionGracePeriodSeconds"]
-                pod.asked.set()
+                pod.stop_event.set()
         self._write_targets()
 
     def _write_targets(self) -> None:
-        running = [pod for pod in self.pods.values() if pod.port and pod.thread.is_alive() and not pod.asked.is_set()]
-        found = [
+        running = [
+            pod for pod in self.pods.values() if pod.port and pod.thread.is_alive() and not pod.stop_event.is_set()
+        ]
+        targets = [
             {
                 "targets": [f"127.0.0.1:{pod.port}"],
                 "labels": {"namespace": pod.namespace, "pod": pod.name, "component": pod.component},
             }
             for pod in running
         ]
-        text = json.dumps(found)
+        text = json.dumps(targets)
         if self.targets.read_text() != text:
             new = self.targets.with_suffix(".new")
             new.write_text(text)
@@ -205,8 +207,10 @@ class Kubelet:
                 return pod.log.read_bytes(), "text/plain"
             case ["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"]:
                 selector = parse_qs(url.query).get("labelSelector", [""])[0]
-                found = self.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
-                pods = [self.pods[each["metadata"]["uid"]] for each in found if each["metadata"]["uid"] in self.pods]
+                manifests = self.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
+                pods = [
+                    self.pods[each["metadata"]["uid"]] for each in manifests if each["metadata"]["uid"] in self.pods
+                ]
                 return _json(_metrics(pod) for pod in pods if pod.thread.is_alive() and not pod.is_job)
             case _:
                 return json.dumps(_RESOURCES).encode(), "application/json"

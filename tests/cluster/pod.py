@@ -40,9 +40,9 @@ def now() -> str:
 class Pod:
     """A pod from the moment it is bound to its node until it is gone."""
 
-    def __init__(self, kubelet: Kubelet, found: dict[str, Any]) -> None:
+    def __init__(self, kubelet: Kubelet, manifest: dict[str, Any]) -> None:
         self.kubelet = kubelet
-        self.metadata, self.spec = found["metadata"], found["spec"]
+        self.metadata, self.spec = manifest["metadata"], manifest["spec"]
         self.name, self.namespace, self.uid = (self.metadata[name] for name in ("name", "namespace", "uid"))
         self.thread = Thread(target=self._run, name=self.name, daemon=True)
         self.path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
@@ -56,7 +56,7 @@ class Pod:
         self.restarts = 0
         #: Seconds that it has to end in, once it is asked to.
         self.grace: int | None = None
-        self.asked = Event()
+        self.stop_event = Event()
         self.exit_code: int | None = None
         self._cpu = (time.monotonic(), 0.0)
         #: Cores in use.
@@ -72,14 +72,14 @@ class Pod:
 
     def _run(self) -> None:
         with self.kubelet.noting(self.name):
-            while not self.asked.is_set():
+            while not self.stop_event.is_set():
                 self._start()
                 self._watch()
-                if self.asked.is_set() or self.is_job:
+                if self.stop_event.is_set() or self.is_job:
                     break
                 self.restarts += 1
                 self._show("Running", {"waiting": {"reason": "CrashLoopBackOff"}})
-                self.asked.wait(2)
+                self.stop_event.wait(2)
             if self.process is not None:
                 self._end()
             self._delete()
@@ -118,7 +118,7 @@ class Pod:
                 pass
             return None
         startup = _Probe(self, "startupProbe")
-        while not startup.passed:
+        while not startup.has_passed:
             if not self._runs_on() or startup.failed:
                 return self.process.kill()
             startup.look()
@@ -129,34 +129,34 @@ class Pod:
                 self.kubelet.note(f"{self.name}: the liveness probe failed")
                 return self.process.kill()
             ready.look()
-            if (now_ready := ready.passed and not ready.failed) != self.ready:
+            if (now_ready := ready.has_passed and not ready.failed) != self.ready:
                 self.ready = now_ready
                 self._show("Running", {"running": {"startedAt": now()}})
         return None
 
     def _runs_on(self) -> bool:
-        return self.process.running and not self.asked.wait(0.2)
+        return self.process.running and not self.stop_event.wait(0.2)
 
     def _end(self) -> None:
-        if self.asked.is_set() and self.process.running:
+        if self.stop_event.is_set() and self.process.running:
             self.ready = False
             self._show("Running", {"running": {"startedAt": now()}})
             self._stop()
         self.exit_code = self.process.wait()
-        if self.is_job and not self.asked.is_set():
+        if self.is_job and not self.stop_event.is_set():
             reason = "Error" if self.exit_code else "Completed"
             ended = {"exitCode": self.exit_code & 255, "reason": reason, "startedAt": now(), "finishedAt": now()}
             self._show("Failed" if self.exit_code else "Succeeded", {"terminated": ended})
-            self.asked.wait()
+            self.stop_event.wait()
 
     def _stop(self) -> None:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         psutil.Process(self.process.pid).terminate()
         try:
             self.process.wait(self.grace)
         except TimeoutError:
             self.process.kill()
-        self.kubelet.stopped.append((self.component, self.process.wait(), time.monotonic() - begun))
+        self.kubelet.stopped.append((self.component, self.process.wait(), time.monotonic() - start_time))
 
     def _delete(self) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
@@ -192,7 +192,7 @@ class Pod:
         match variable.get("valueFrom"):
             case None:
                 value = variable.get("value", "")
-                return re.sub(r"\$\((\w+)\)", lambda found: before.get(found[1], found[0]), value)
+                return re.sub(r"\$\((\w+)\)", lambda match: before.get(match[1], match[0]), value)
             case {"secretKeyRef": secret}:
                 return self._secret(secret["name"], secret["key"]).decode()
             case {"fieldRef": {"fieldPath": "metadata.name"}}:
@@ -272,7 +272,7 @@ class _Probe:
         self._period, self._timeout = probe["periodSeconds"], probe["timeoutSeconds"]
         self._threshold = probe["failureThreshold"]
         self._next, self._failures = 0.0, 0
-        self.passed = False
+        self.has_passed = False
 
     @property
     def failed(self) -> bool:
@@ -285,6 +285,6 @@ class _Probe:
         self._next = time.monotonic() + self._period
         try:
             httpx2.get(self._url, timeout=self._timeout, trust_env=False).raise_for_status()
-            self.passed, self._failures = True, 0
+            self.has_passed, self._failures = True, 0
         except httpx2.HTTPError:
             self._failures += 1

@@ -65,7 +65,7 @@ class Rehearsal:
             redis: `host:port` of the Redis that KEDA asks in the place of Prometheus.
             more: further values.
         """
-        asked = {"redis": {"address": redis}} if redis else {"prometheus": {"serverAddress": self.prometheus.url}}
+        source = {"redis": {"address": redis}} if redis else {"prometheus": {"serverAddress": self.prometheus.url}}
         scaled = {"minReplicas": LEAST, "maxReplicas": 4, "fallbackReplicas": FALLBACK}
         pools = {pool: {"concurrency": 1, "replicas": LEAST, "autoscaling": scaled} for pool in POOLS}
         own = {"maxReplicas": MOST, "messagesPerProcess": MESSAGES_PER_PROCESS}
@@ -84,7 +84,7 @@ class Rehearsal:
             "gorush": {"url": self.parts.gorush_url},
             "settings": settings,
             "components": {"flower": {"enabled": False}, **pools},
-            "autoscaling": {"mode": mode, "scaleDownStabilizationSeconds": 75, **asked},
+            "autoscaling": {"mode": mode, "scaleDownStabilizationSeconds": 75, **source},
             **more,
         }
 
@@ -108,9 +108,9 @@ class Rehearsal:
         self.mode, self.revision = values["autoscaling"]["mode"], self.revision + 1
         file = self.directory / f"values-{self.revision}.yaml"
         file.write_text(yaml.safe_dump(values))
-        begun = time.monotonic()
+        start_time = time.monotonic()
         self.helm("upgrade", "--install", RELEASE, str(CHART), "-f", str(file), "--wait", "--timeout", "8m")
-        return time.monotonic() - begun
+        return time.monotonic() - start_time
 
     def helm(self, *arguments: str) -> str:
         return self.plane.helm(*arguments, "-n", NAMESPACE)
@@ -131,9 +131,9 @@ class Rehearsal:
 
     def wait(self, predicate: Callable[[], bool], what: str, timeout: float = 180) -> float:
         """Wait for something of the cluster and return the seconds that it took."""
-        begun = time.monotonic()
+        start_time = time.monotonic()
         wait_until(predicate, timeout=timeout, what=what, interval=0.5)
-        return time.monotonic() - begun
+        return time.monotonic() - start_time
 
     def _deployment(self, pool: str) -> dict[str, Any]:
         return self.plane.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{RELEASE}-{pool}")
@@ -141,24 +141,24 @@ class Rehearsal:
     @contextmanager
     def watching(self) -> Iterator["Watched"]:
         """Note the replicas of the pools all the while."""
-        watched, done = Watched(), Event()
+        watched, stop_event = Watched(), Event()
 
         def watch() -> None:
             path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-            begun = time.monotonic()
-            while not done.wait(0.3):
+            start_time = time.monotonic()
+            while not stop_event.wait(0.3):
                 for each in self.plane.get(path)["items"]:
                     pool = each["metadata"]["name"].removeprefix(f"{RELEASE}-")
                     if pool in POOLS:
                         ready = each["status"].get("readyReplicas", 0)
-                        watched.note(pool, time.monotonic() - begun, each["spec"]["replicas"], ready)
+                        watched.note(pool, time.monotonic() - start_time, each["spec"]["replicas"], ready)
 
         with ThreadPoolExecutor(1) as threads:
             watching = threads.submit(watch)
             try:
                 yield watched
             finally:
-                done.set()
+                stop_event.set()
             watching.result()
 
 
@@ -168,13 +168,13 @@ class Watched:
 
     pools: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
 
-    def note(self, pool: str, seconds: float, wanted: int, ready: int) -> None:
-        seen = self.pools.setdefault(pool, [])
-        if not seen or seen[-1][1:] != (wanted, ready):
-            seen.append((seconds, wanted, ready))
+    def note(self, pool: str, seconds: float, target: int, ready: int) -> None:
+        changes = self.pools.setdefault(pool, [])
+        if not changes or changes[-1][1:] != (target, ready):
+            changes.append((seconds, target, ready))
 
-    def wanted(self, pool: str) -> list[int]:
-        return [wanted for _, wanted, _ in self.pools[pool]]
+    def target_counts(self, pool: str) -> list[int]:
+        return [target for _, target, _ in self.pools[pool]]
 
     def least_ready(self, pool: str) -> int:
         return min(ready for _, _, ready in self.pools[pool])

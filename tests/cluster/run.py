@@ -64,10 +64,10 @@ def main() -> int:  # noqa: PLR0911 - each is an exit code
 
 
 def _rehearse(binaries: Binaries, directory: Path, chosen: list[Scenario], out: Console) -> int:
-    begun = time.monotonic()
+    start_time = time.monotonic()
 
     def say(text: str) -> None:
-        out.print(f"{time.monotonic() - begun:6.0f} s  {text}")
+        out.print(f"{time.monotonic() - start_time:6.0f} s  {text}")
 
     for program, version in binaries.versions().items():
         say(f"{program}: {version}")
@@ -77,10 +77,10 @@ def _rehearse(binaries: Binaries, directory: Path, chosen: list[Scenario], out: 
         for scenario in chosen:
             say(scenario.name)
             since = time.monotonic()
-            seen, well = _run(rehearsal, scenario)
+            summary, well = _run(rehearsal, scenario)
             failed += not well
-            table.add_row(scenario.name, "passed" if well else "FAILED", f"{time.monotonic() - since:.0f}", seen)
-            say(("" if well else "FAILED: ") + seen)
+            table.add_row(scenario.name, "passed" if well else "FAILED", f"{time.monotonic() - since:.0f}", summary)
+            say(("" if well else "FAILED: ") + summary)
         for note in rehearsal.kubelet.notes:
             say(f"kubelet: {note}")
     out.print(table)
@@ -89,12 +89,12 @@ def _rehearse(binaries: Binaries, directory: Path, chosen: list[Scenario], out: 
 
 def _run(rehearsal: Rehearsal, scenario: Scenario) -> tuple[str, bool]:
     try:
-        seen = scenario.run(rehearsal)
+        summary = scenario.run(rehearsal)
         refusals = rehearsal.refusals()
         check(not refusals, f"roles and users lack rights: {refusals}")
     except _FAILURES as error:
         return str(error) or type(error).__name__, False
-    return seen, True
+    return summary, True
 
 
 if __name__ == "__main__":

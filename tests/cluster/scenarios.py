@@ -37,8 +37,8 @@ def installs(rehearsal: Rehearsal, mode: str, *, by_redis: bool = False) -> str:
     _never_below(watched, LEAST)
     tested = rehearsal.helm("test", RELEASE, "--timeout", "3m")
     check("Phase:          Succeeded" in tested, f"helm test said:\n{tested}")
-    left = _uninstall(rehearsal)
-    return f"{seconds:.0f} s, figures after {settled:.0f} s more, helm test passed; uninstall {left}"
+    remainder = _uninstall(rehearsal)
+    return f"{seconds:.0f} s, figures after {settled:.0f} s more, helm test passed; uninstall {remainder}"
 
 
 def misses_an_autoscaler(rehearsal: Rehearsal) -> str:
@@ -47,11 +47,11 @@ def misses_an_autoscaler(rehearsal: Rehearsal) -> str:
     try:
         rehearsal.helm("test", RELEASE, "--timeout", "4m")
     except CommandError:
-        said = rehearsal.kubectl("logs", f"{RELEASE}-doctor")
+        output = rehearsal.kubectl("logs", f"{RELEASE}-doctor")
     else:
         raise ScenarioFailedError("helm test passed without an autoscaler")
-    named = [pool for pool in POOLS if f"keda-hpa-{RELEASE}-{pool}" in said]
-    check(named == list(POOLS), f"helm test did not name every missing autoscaler:\n{said}")
+    named = [pool for pool in POOLS if f"keda-hpa-{RELEASE}-{pool}" in output]
+    check(named == list(POOLS), f"helm test did not name every missing autoscaler:\n{output}")
     sizes = {pool: rehearsal.replicas(pool) for pool in POOLS}
     check(set(sizes.values()) == {LEAST}, f"replicas: {sizes}")
     rehearsal.kubectl("delete", "pod", f"{RELEASE}-doctor")
@@ -73,7 +73,7 @@ def changes_mode(rehearsal: Rehearsal) -> str:
         with rehearsal.watching() as watched:
             seconds = rehearsal.upgrade(rehearsal.values(after))
         if before == "none":
-            check(set(watched.wanted("query")) == {LEAST + 1}, f"query did not keep its pods: {watched}")
+            check(set(watched.target_counts("query")) == {LEAST + 1}, f"query did not keep its pods: {watched}")
         _never_below(watched, LEAST)
         _autoscalers_work(rehearsal)
         took.append(f"{before} to {after} {seconds:.0f} s")
@@ -88,17 +88,19 @@ def upgrades_and_rolls_back(rehearsal: Rehearsal) -> str:
     values["settings"]["log_level"] = "DEBUG"
     rehearsal.kubelet.stopped.clear()
     with ThreadPoolExecutor(1) as threads:
-        sent = threads.submit(send, rehearsal, users, ((8, 90),))
+        sending = threads.submit(send, rehearsal, users, ((8, 90),))
         upgraded = rehearsal.upgrade(values)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         rehearsal.helm("rollback", RELEASE, "--wait", "--timeout", "8m")
-        rolled = time.monotonic() - begun
-        told = delivered(rehearsal, *sent.result())
+        rolled = time.monotonic() - start_time
+        summary = delivered(rehearsal, *sending.result())
     ends = rehearsal.kubelet.stopped
     failed = [end for end in ends if end[1]]
     check(not failed, f"pods that did not end with 0: {failed}")
     slowest = max(seconds for *_, seconds in ends)
-    return f"upgrade {upgraded:.0f} s, rollback {rolled:.0f} s, {len(ends)} pods ended within {slowest:.1f} s; {told}"
+    return (
+        f"upgrade {upgraded:.0f} s, rollback {rolled:.0f} s, {len(ends)} pods ended within {slowest:.1f} s; {summary}"
+    )
 
 
 def refuses_a_failed_migration(rehearsal: Rehearsal) -> str:
@@ -113,8 +115,8 @@ def refuses_a_failed_migration(rehearsal: Rehearsal) -> str:
         text = str(error)
     else:
         raise ScenarioFailedError("the upgrade did not fail")
-    gone = before - {pod["metadata"]["name"] for pod in rehearsal.pods()}
-    check(not gone, f"pods that went: {gone}")
+    missing_pods = before - {pod["metadata"]["name"] for pod in rehearsal.pods()}
+    check(not missing_pods, f"pods that went: {missing_pods}")
     rehearsal.helm("rollback", RELEASE, "--wait", "--timeout", "8m")
     return f"Helm said: {text.strip().splitlines()[-1][:120]}; all {len(before)} pods went on"
 
@@ -124,15 +126,15 @@ def drains(rehearsal: Rehearsal) -> str:
     [node, other] = NODES
     rehearsal.upgrade(rehearsal.values("none"))
     with rehearsal.watching() as watched:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         rehearsal.kubectl("drain", node, "--delete-emptydir-data", "--force", "--ignore-daemonsets", "--timeout=300s")
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start_time
         moved = [pod for pod in rehearsal.pods() if pod["spec"].get("nodeName") == other]
         back = rehearsal.wait(lambda: all(rehearsal.ready(pool) == LEAST for pool in POOLS), "all pods are ready")
     check(all(watched.least_ready(pool) >= LEAST - 1 for pool in POOLS), f"fewer than {LEAST - 1} ready: {watched}")
     rehearsal.kubectl("uncordon", node)
-    kept = f"never fewer than {LEAST - 1} of a pool ready"
-    return f"{seconds:.0f} s, all {len(moved)} pods on {other}, ready {back:.0f} s later, {kept}"
+    availability = f"never fewer than {LEAST - 1} of a pool ready"
+    return f"{seconds:.0f} s, all {len(moved)} pods on {other}, ready {back:.0f} s later, {availability}"
 
 
 def scales_under_load(rehearsal: Rehearsal) -> str:
@@ -144,16 +146,16 @@ def scales_under_load(rehearsal: Rehearsal) -> str:
     fault = {"path": "/api/push", "kind": "delay", "seconds": GORUSH_SECONDS}
     httpx2.post(f"{rehearsal.parts.gorush_url}/dev/faults", json=fault, trust_env=False).raise_for_status()
     with rehearsal.watching() as watched:
-        told = delivered(rehearsal, *send(rehearsal, users, LOAD))
+        summary = delivered(rehearsal, *send(rehearsal, users, LOAD))
         rehearsal.wait(lambda: rehearsal.replicas("dispatch") == LEAST, "dispatch is small again", timeout=900)
     httpx2.delete(f"{rehearsal.parts.gorush_url}/dev/faults", trust_env=False).raise_for_status()
-    most = max(watched.wanted("dispatch"))
+    most = max(watched.target_counts("dispatch"))
     check(most > LEAST, f"dispatch was never scaled up: {watched}")
     ends = [end for end in rehearsal.kubelet.stopped if end[0] == "dispatch"]
     check(not [end for end in ends if end[1]], f"pods that did not end with 0: {ends}")
-    sizes = _without_repeats(watched.wanted("dispatch"))
+    sizes = _without_repeats(watched.target_counts("dispatch"))
     check(all(before - after <= 1 for before, after in pairwise(sizes)), f"several pods went at once: {sizes}")
-    return f"dispatch {' → '.join(map(str, sizes))}; {told}"
+    return f"dispatch {' → '.join(map(str, sizes))}; {summary}"
 
 
 def loses_figures(rehearsal: Rehearsal) -> str:
@@ -179,9 +181,9 @@ def loses_redis(rehearsal: Rehearsal) -> str:
         rehearsal.parts.redis.stop()
         requests, since = send(rehearsal, users, ((1, 60),))
         rehearsal.parts.redis.start()
-        told = delivered(rehearsal, requests, since)
+        summary = delivered(rehearsal, requests, since)
     _never_below(watched, LEAST)
-    return f"60 s without; {told}"
+    return f"60 s without; {summary}"
 
 
 def fails_over_postgres(rehearsal: Rehearsal) -> str:
@@ -199,17 +201,17 @@ def fails_over_postgres(rehearsal: Rehearsal) -> str:
         failing = threads.submit(fail_over)
         requests, since = send(rehearsal, users, ((20, 60),))
         failing.result()
-        told = delivered(rehearsal, requests, since, may_double=True)
+        summary = delivered(rehearsal, requests, since, may_double=True)
     _never_below(watched, LEAST)
-    return told
+    return summary
 
 
 def _uninstall(rehearsal: Rehearsal) -> str:
     rehearsal.helm("uninstall", RELEASE, "--wait", "--timeout", "5m")
     rehearsal.wait(lambda: not rehearsal.pods(), "all pods are gone")
     kinds = "all,configmap,serviceaccount,role,rolebinding,networkpolicy,pdb,pvc,scaledobject,triggerauthentication"
-    left = rehearsal.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
-    check(not left, f"left after uninstall: {left}")
+    remainder = rehearsal.kubectl("get", kinds, "-l", f"app.kubernetes.io/instance={RELEASE}", "-o", "name").split()
+    check(not remainder, f"left after uninstall: {remainder}")
     return "left nothing"
 
 
@@ -217,14 +219,14 @@ def _autoscalers_work(rehearsal: Rehearsal) -> float:
     """Wait until each pool's autoscaler, if it is to have one, has figures; fail if there is one that should not be."""
     path = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
     prefix = {"keda": f"keda-hpa-{RELEASE}-", "hpa": f"{RELEASE}-"}.get(rehearsal.mode)
-    wanted = sorted(f"{prefix}{pool}" for pool in POOLS) if prefix else []
+    expected_names = sorted(f"{prefix}{pool}" for pool in POOLS) if prefix else []
 
     def work() -> bool:
-        found = rehearsal.plane.get(path)["items"]
-        names = sorted(each["metadata"]["name"] for each in found)
-        return names == wanted and all(_scales(each) for each in found)
+        autoscalers = rehearsal.plane.get(path)["items"]
+        names = sorted(each["metadata"]["name"] for each in autoscalers)
+        return names == expected_names and all(_scales(each) for each in autoscalers)
 
-    return rehearsal.wait(work, f"the autoscalers {wanted} have figures")
+    return rehearsal.wait(work, f"the autoscalers {expected_names} have figures")
 
 
 def _scales(autoscaler: dict[str, Any]) -> bool:
@@ -235,7 +237,7 @@ def _scales(autoscaler: dict[str, Any]) -> bool:
 def _never_below(watched: Watched, least: int) -> None:
     check(set(watched.pools) == set(POOLS), f"not all pools were seen: {watched}")
     for pool in POOLS:
-        below = [seen for seen in watched.pools[pool] if seen[1] < least]
+        below = [change for change in watched.pools[pool] if change[1] < least]
         check(not below, f"{pool} was to have fewer than {least} pods (seconds, wanted, ready): {below}")
 
 

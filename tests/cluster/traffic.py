@@ -17,9 +17,9 @@ class ScenarioFailedError(Exception):
     """The chart did not keep what it promises; the text says what."""
 
 
-def check(kept: bool, text: str) -> None:
+def check(condition: bool, text: str) -> None:
     """Let the scenario fail with this text unless the promise was kept."""
-    if not kept:
+    if not condition:
         raise ScenarioFailedError(text)
 
 
@@ -43,16 +43,16 @@ def send(rehearsal: Rehearsal, users: list[made.User], load: Load) -> tuple[list
         requests = list(pool.map(partial(made.request, server), whom, chunksize=50))
     since = position(rehearsal.parts.gorush_url)
     rehearsal.say(f"{len(requests)} requests")
-    begun, done, until = time.monotonic(), 0, 0.0
+    start_time, count_so_far, until = time.monotonic(), 0, 0.0
     for rate, seconds in load:
         first, until = until, until + seconds
-        base = done
-        while (now := time.monotonic() - begun) < until:
-            due = min(len(requests), base + int(rate * (now - first)))
-            relay(rehearsal.parts.node_url, requests[done:due])
-            done = max(done, due)
+        base = count_so_far
+        while (now := time.monotonic() - start_time) < until:
+            due_count = min(len(requests), base + int(rate * (now - first)))
+            relay(rehearsal.parts.node_url, requests[count_so_far:due_count])
+            count_so_far = max(count_so_far, due_count)
             time.sleep(0.1)
-    relay(rehearsal.parts.node_url, requests[done:])
+    relay(rehearsal.parts.node_url, requests[count_so_far:])
     return requests, since
 
 
@@ -61,20 +61,20 @@ def delivered(rehearsal: Rehearsal, requests: list[made.Made], since: int, *, ma
 
     `may_double` takes a second attempt for a reason: the outcome of the first was lost.
     """
-    wanted = {each.delivery_key for each in requests}
+    keys = {each.delivery_key for each in requests}
 
     def pushes() -> list[str]:
         entries = log_after(rehearsal.parts.gorush_url, since)[0]
-        return [key for entry in entries if (key := delivery_key_of(entry)) in wanted]
+        return [key for entry in entries if (key := delivery_key_of(entry)) in keys]
 
-    rehearsal.wait(lambda: wanted <= set(pushes()), f"{len(wanted)} pushes", timeout=300)
+    rehearsal.wait(lambda: keys <= set(pushes()), f"{len(keys)} pushes", timeout=300)
     time.sleep(5)
-    found = pushes()
-    doubled = {key for key, times in Counter(found).items() if times > 1}
+    pushed_keys = pushes()
+    doubled = {key for key, times in Counter(pushed_keys).items() if times > 1}
     excused = _attempted_again(rehearsal) if may_double else set()
     if doubled - excused:
-        raise ScenarioFailedError(f"{len(doubled - excused)} of {len(wanted)} pushes were doubled for no reason")
-    return f"{len(wanted)} of {len(wanted)} requests pushed, {f'{len(doubled)} twice' if doubled else 'once each'}"
+        raise ScenarioFailedError(f"{len(doubled - excused)} of {len(keys)} pushes were doubled for no reason")
+    return f"{len(keys)} of {len(keys)} requests pushed, {f'{len(doubled)} twice' if doubled else 'once each'}"
 
 
 def _attempted_again(rehearsal: Rehearsal) -> set[str]:
