@@ -50,30 +50,30 @@ def test_arrays_give_what_second_after_second_gives(seconds, posts, gorush, batc
     """Messages, the seconds until the next ones, and the processes."""
     messages, gaps, processes = (np.array(column) for column in zip(*seconds, strict=True))
     times = np.cumsum(gaps)
-    asked = question(gorush=gorush)
+    parameters = question(gorush=gorush)
     backlog = posting = 0.0
     expected = []
     for place, (count, gap, running) in enumerate(zip(messages, gaps, processes, strict=True)):
         if place:
             backlog = max(0.0, backlog - USE * running * gap)
-            posting = max(0.0, posting - asked.connections * running * gap)
+            posting = max(0.0, posting - parameters.connections * running * gap)
         for part in (0.125, 0.375, 0.625, 0.875):
             of_work = (backlog + part * count * 0.001) / (USE * running)
-            of_posts = (posting + part * posts / batch * gorush) / (asked.connections * running)
+            of_posts = (posting + part * posts / batch * gorush) / (parameters.connections * running)
             expected.append((count / 4, max(of_work, of_posts)))
         backlog += count * 0.001
         posting += posts / batch * gorush
-    waits = play(load(*messages, posts=posts, times=times), processes, asked, batch)
+    waits = play(load(*messages, posts=posts, times=times), processes, parameters, batch)
     pairs = sorted(zip(waits.messages, waits.seconds, strict=True))
     assert np.array(pairs) == pytest.approx(np.array(sorted(expected)), abs=0.001)
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=50), st.floats(0.05, 2))
 def test_enough_is_the_least_that_is_enough(messages, wait):
-    asked = question(wait=wait)
-    count = enough(load(*messages), asked, 1)
-    assert play(load(*messages), count, asked, 1).p99 <= wait
-    assert count == 1 or play(load(*messages), count - 1, asked, 1).p99 > wait
+    parameters = question(wait=wait)
+    count = enough(load(*messages), parameters, 1)
+    assert play(load(*messages), count, parameters, 1).p99 <= wait
+    assert count == 1 or play(load(*messages), count - 1, parameters, 1).p99 > wait
 
 
 def test_unreachable_latency_has_no_process_count():
@@ -138,15 +138,15 @@ def test_load_is_that_of_a_plain_count(spark, connection, dsn, make_settings):
         for arrived, row in expected.items():
             messages[arrived // 3600] += row[0]
         attempts = [event for event in events if event.kind == "attempt" and event.queue == queue]
-        made = Counter(int(event.time) // 3600 for event in attempts)
+        attempt_counts = Counter(int(event.time) // 3600 for event in attempts)
         again = Counter(int(event.time) // 3600 for event in attempts if event.attempt > 1)
         for arrived, row in expected.items():
             if row[0]:
                 hour = arrived // 3600
-                row[2:4] = [row[0] * counted[hour] / messages[hour] for counted in (made, again)]
-        found = {row.second: [*row[1:5], row.batches or 0] for row in capacity.load(frame, queue).collect()}
-        assert found.keys() == expected.keys()
-        assert all(found[second] == pytest.approx(row) for second, row in expected.items())
+                row[2:4] = [row[0] * counted[hour] / messages[hour] for counted in (attempt_counts, again)]
+        loaded_rows = {row.second: [*row[1:5], row.batches or 0] for row in capacity.load(frame, queue).collect()}
+        assert loaded_rows.keys() == expected.keys()
+        assert all(loaded_rows[second] == pytest.approx(row) for second, row in expected.items())
         assert expected
     assert {day_of(event) for event in events} <= {FIRST + timedelta(days=offset) for offset in range(5)}
 
@@ -157,17 +157,17 @@ def test_an_hour_without_a_message_has_no_attempts(spark):
         "queue string, kind string, time timestamp, queue_wait_ms long, latency_ms long, batch_size int, attempt int,"
         " count int"
     )
-    happened = [
+    kinds_and_times = [
         (kind, datetime.fromtimestamp(3600 * hour, UTC))
         for kind, hour in [("received", 0), ("attempt", 0), ("foreign", 1), ("attempt", 1), ("attempt", 2)]
     ]
-    rows = [("dispatch", kind, time, 0, 0, 1, 1, 1) for kind, time in happened]
+    rows = [("dispatch", kind, time, 0, 0, 1, 1, 1) for kind, time in kinds_and_times]
     loaded = capacity.load(spark.createDataFrame(rows, columns), "dispatch").orderBy("second").collect()
     assert [(row.second, row.messages, row.foreign, row.attempts) for row in loaded] == [(0, 1, 0, 1), (3600, 0, 1, 0)]
 
 
 @pytest.fixture(scope="module")
-def made(spark, tmp_path_factory):
+def synthetic_lake(spark, tmp_path_factory):
     from wakupush.runtime.settings import PipelineSettings, Settings  # noqa: PLC0415 - of this fixture alone
 
     folder = tmp_path_factory.mktemp("made")
@@ -185,9 +185,9 @@ def made(spark, tmp_path_factory):
     return settings, plan, count
 
 
-def test_progress_ends_at_its_total(spark, made, monkeypatch):
+def test_progress_ends_at_its_total(spark, synthetic_lake, monkeypatch):
     """A queue without arrivals has no plan."""
-    settings, synthetic, _ = made
+    settings, synthetic, _ = synthetic_lake
     loaded = capacity._load
     monkeypatch.setattr(
         capacity,
@@ -201,12 +201,12 @@ def test_progress_ends_at_its_total(spark, made, monkeypatch):
     assert steps == [(count, len(QUEUES)) for count in range(len(QUEUES) + 1)]
 
 
-def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
-    settings, synthetic, _ = made
+def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, synthetic_lake):
+    settings, synthetic, _ = synthetic_lake
     days = (synthetic.first_day, synthetic.first_day + timedelta(days=13))
     # So dear that a few messages an hour need several processes.
-    asked = question(costs={name: 20_000 * cost for name, cost in capacity.COSTS.items()}, wait=30.0)
-    plan = capacity.run(spark, settings, days, asked, ignore)
+    parameters = question(costs={name: 20_000 * cost for name, cost in capacity.COSTS.items()}, wait=30.0)
+    plan = capacity.run(spark, settings, days, parameters, ignore)
     assert [pool.queue for pool in plan.pools] == ["registration", "query", "dispatch"]
     for pool in plan.pools:
         assert pool.p99_wait is not None
@@ -215,21 +215,21 @@ def test_a_plan_holds_on_the_half_that_it_did_not_see(spark, made):
         assert 1 <= pool.mean_processes <= max(pool.processes.values())
     dispatch = plan.pools[-1]
     assert max(dispatch.processes.values()) > min(dispatch.processes.values())
-    twice = capacity.run(spark, settings, days, question(costs=asked.costs, wait=30.0, users=3.0), ignore)
+    twice = capacity.run(spark, settings, days, question(costs=parameters.costs, wait=30.0, users=3.0), ignore)
     assert sum(twice.pools[-1].processes.values()) > sum(dispatch.processes.values())
     with pytest.raises(PipelineError, match="two or more"):
-        capacity.run(spark, settings, (days[0], days[0]), asked, ignore)
-    told = yaml.safe_load(capacity.describe(plan))
-    assert told == values(plan)
-    scaling = told["components"]["dispatch"]["autoscaling"]
+        capacity.run(spark, settings, (days[0], days[0]), parameters, ignore)
+    chart_values = yaml.safe_load(capacity.describe(plan))
+    assert chart_values == values(plan)
+    scaling = chart_values["components"]["dispatch"]["autoscaling"]
     assert scaling["minReplicas"] <= scaling["fallbackReplicas"] < scaling["maxReplicas"]
-    assert scaling["messagesPerProcess"] == int(asked.wait * USE / dispatch.cost)
-    assert told["components"]["dispatch"]["replicas"] == max(dispatch.replicas.values())
-    assert told["gorush"]["queueNum"] >= (scaling["maxReplicas"] + 3) * CONCURRENCY * 16 * 50
+    assert scaling["messagesPerProcess"] == int(parameters.wait * USE / dispatch.cost)
+    assert chart_values["components"]["dispatch"]["replicas"] == max(dispatch.replicas.values())
+    assert chart_values["gorush"]["queueNum"] >= (scaling["maxReplicas"] + 3) * CONCURRENCY * 16 * 50
 
 
-def test_made_up_events_depend_on_the_seed_alone(spark, made):
-    settings, plan, count = made
+def test_made_up_events_depend_on_the_seed_alone(spark, synthetic_lake):
+    settings, plan, count = synthetic_lake
     events = Lake.of(spark, settings).events()
     kinds = {row.kind: row["count"] for row in events.groupBy("kind").count().collect()}
     assert sum(kinds.values()) == count
@@ -249,14 +249,14 @@ def test_made_up_events_depend_on_the_seed_alone(spark, made):
     )
 
 
-def test_made_up_events_never_come_where_real_ones_are(spark, connection, dsn, make_settings, made):
-    _, plan, _ = made
+def test_made_up_events_never_come_where_real_ones_are(spark, connection, dsn, make_settings, synthetic_lake):
+    _, plan, _ = synthetic_lake
     settings = make_settings(dsn)
     small = synthesize.Plan(seed=7, messages=50, first_day=happenings.FIRST, days=2)
     made_count = made_up.into_postgres(spark, settings, small)
     assert made_count > 100
-    happened = connection.execute("SELECT count(*) FROM delivery_history").fetchone()
-    assert happened == connection.execute("SELECT count(*) FROM delivery_events").fetchone() == (made_count,)
+    event_count = connection.execute("SELECT count(*) FROM delivery_history").fetchone()
+    assert event_count == connection.execute("SELECT count(*) FROM delivery_events").fetchone() == (made_count,)
     assert export.run(spark, settings, ignore).rows == made_count
     with pytest.raises(PipelineError, match="do not belong there"):
         made_up.into_lake(spark, settings, small)

@@ -49,16 +49,16 @@ def test_each_job_says_what_it_did(call, monkeypatch, dsn, tmp_path):
     assert facts("tidy").keys() == {"compacted", "deleted", "forgotten", "without"}
     [first, last] = [(datetime.now(UTC) - timedelta(days=ago)).date().isoformat() for ago in (3, 1)]
     page = tmp_path / "reports" / f"{first}_{last}" / "report.html"
-    told = call("report", "--from", first)
-    assert "3 of 3 days" in told
-    assert str(page) in told
-    told = facts("report", "--from", first)
-    assert told == {"first": first, "last": last, "events": told["events"], "is_partial": True, "page": str(page)}
-    assert 0 < told["events"] <= made_up["events"]
+    output = call("report", "--from", first)
+    assert "3 of 3 days" in output
+    assert str(page) in output
+    output = facts("report", "--from", first)
+    assert output == {"first": first, "last": last, "events": output["events"], "is_partial": True, "page": str(page)}
+    assert 0 < output["events"] <= made_up["events"]
     assert set(facts("capacity", "--from", first)["values"]["components"]) <= {"registration", "query", "dispatch"}
-    told = call("capacity", "--users", "2", "--gorush", "200")
-    assert "2 times the users" in told
-    assert "components:" in told
+    output = call("capacity", "--users", "2", "--gorush", "200")
+    assert "2 times the users" in output
+    assert "components:" in output
     with psycopg.connect(dsn) as connection:
         runs = {run.job: run.seconds for run in pipeline_runs(connection)}
     assert runs.keys() == {"synthesize", "export", "tidy", "report", "capacity"}
@@ -102,8 +102,8 @@ def test_the_operators_spark_decides_where_a_job_runs(tmp_path):
         assert json.loads(result.stdout.splitlines()[-1])["into"] == "lake"
         [log] = set(events.iterdir())
         lines = map(json.loads, log.read_text().splitlines())
-        [told] = [line for line in lines if line["Event"] == "SparkListenerEnvironmentUpdate"]
-        options = told["Spark Properties"]
+        [spark_event] = [line for line in lines if line["Event"] == "SparkListenerEnvironmentUpdate"]
+        options = spark_event["Spark Properties"]
         assert (options["spark.master"], options["spark.driver.memory"]) == {
             1: ("local[1]", "700m"),
             2: ("local[3]", "800m"),
@@ -165,12 +165,12 @@ def test_a_command_without_java_says_so(call, monkeypatch, tmp_path):
 
 
 def test_tasks_are_told_while_spark_is_at_them(spark):
-    told = []
-    with session.telling_tasks(spark, lambda done, total: told.append((done, total)), every=0.01):
+    steps = []
+    with session.telling_tasks(spark, lambda count, total: steps.append((count, total)), every=0.01):
         spark.range(0, 2_000_000, 1, 8).selectExpr("sum(hash(id))").collect()
-    assert len(told) > 2
-    assert all(0 <= done <= total for done, total in told)
-    of_the_first_stage = [done for done, total in told if total == 8]
+    assert len(steps) > 2
+    assert all(0 <= count <= total for count, total in steps)
+    of_the_first_stage = [count for count, total in steps if total == 8]
     assert of_the_first_stage == sorted(of_the_first_stage)
     assert len(set(of_the_first_stage)) > 2
 
@@ -209,12 +209,12 @@ def test_ctrl_c_ends_a_job_without_a_traceback(tmp_path):
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
-        told = []
+        lines = []
         for line in process.stdout:
-            told.append(line)
+            lines.append(line)
             if re.match("[1-9].* of .* tasks", line):
                 break
         os.killpg(process.pid, signal.SIGINT)
-        told += process.stdout
+        lines += process.stdout
         assert process.wait(300) == 130
-    assert not re.search(r"Traceback|^\s+at ", "".join(told), re.MULTILINE)
+    assert not re.search(r"Traceback|^\s+at ", "".join(lines), re.MULTILINE)

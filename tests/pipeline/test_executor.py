@@ -23,8 +23,8 @@ VARIABLES = {
 
 
 def test_it_has_what_spark_asks_for():
-    found = command(VARIABLES)
-    before, after = found[: found.index("-cp")], found[found.index("-cp") + 1 :]
+    java_command = command(VARIABLES)
+    before, after = java_command[: java_command.index("-cp")], java_command[java_command.index("-cp") + 1 :]
     assert [word for word in before if "number" in word] == ["-Dnumber=0", "-Dnumber=2", "-Dnumber=10"]
     assert {"-Xms1024m", "-Xmx1024m"} <= set(before)
     classes, backend, *words = after
@@ -41,15 +41,15 @@ def test_it_has_what_spark_asks_for():
 
 
 def test_classes_of_its_own_come_first():
-    found = command(VARIABLES | {"SPARK_CLASSPATH": "/jars/*"})
-    assert found[found.index("-cp") + 1].startswith("/jars/*:")
+    java_command = command(VARIABLES | {"SPARK_CLASSPATH": "/jars/*"})
+    assert java_command[java_command.index("-cp") + 1].startswith("/jars/*:")
 
 
 @pytest.mark.parametrize("name", ["SPARK_DRIVER_URL", "SPARK_EXECUTOR_MEMORY"])
 def test_by_hand_it_says_what_it_is(name):
     variables = {key: value for key, value in VARIABLES.items() if key != name}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "wakupush.pipeline.executor"], env=variables, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr.strip() == f"{name} is not set: Spark starts this in the pods of executors"
+    assert process.returncode == 1
+    assert process.stderr.strip() == f"{name} is not set: Spark starts this in the pods of executors"

@@ -47,7 +47,7 @@ class Way:
                 "WAKUPUSH_PIPELINE__SHUFFLE_PARTITIONS": "2",
             }
         )
-        self.told = []
+        self.outputs = []
 
     def run(self, *words, meanwhile=lambda: None, expect=0):
         command = [sys.executable, "-m", "wakupush", "pipeline", *words]
@@ -56,13 +56,13 @@ class Way:
         ) as process:
             meanwhile()
             output, errors = process.communicate()
-        self.told.append(output + errors)
-        assert process.returncode == expect, self.told[-1]
+        self.outputs.append(output + errors)
+        assert process.returncode == expect, self.outputs[-1]
         return errors if expect else output
 
     def rows(self):
         """Run every job, and return what there is to compare."""
-        made = self.run(*MADE_UP, "--into", "postgres")
+        output = self.run(*MADE_UP, "--into", "postgres")
         exported = self.run("export")
         with psycopg.connect(self.dsn) as connection:
             query_topics.add(connection, [bytes([number]) * 64 for number in range(9)])
@@ -82,7 +82,7 @@ class Way:
                 )
                 for table in TABLES
             }
-        return made, plan, warmed, keys, tables
+        return output, plan, warmed, keys, tables
 
     @staticmethod
     def columns(table):
@@ -102,10 +102,10 @@ def test_a_cluster_has_the_numbers_of_one_process(new_database, tmp_path):
         with cluster(tmp_path) as master:
             shared = Way(new_database(), tmp_path / "shared", s3.environment | {"WAKUPUSH_PIPELINE__MASTER": master})
             assert shared.rows() == expected
-            made = int(re.match(r"\d+", expected[0])[0])
-            assert in_lake(shared.dsn, s3).total() == made
+            event_count = int(re.match(r"\d+", expected[0])[0])
+            assert in_lake(shared.dsn, s3).total() == event_count
         logs = [path.read_text(errors="replace") for path in tmp_path.rglob("*.log")]
-        assert not any("planted-secret" in text for text in [*shared.told, *logs])
+        assert not any("planted-secret" in text for text in [*shared.outputs, *logs])
 
 
 def kill_an_executor(dsn):
@@ -119,12 +119,12 @@ def test_files_of_a_killed_executor_go(new_database, tmp_path):
         for name, value in s3.credentials.items():
             patched.setenv(name, value)
         way = Way(new_database(), tmp_path / "shared", s3.environment)
-        made = int(re.match(r"\d+", way.run(*MADE_UP, "--into", "postgres"))[0])
+        event_count = int(re.match(r"\d+", way.run(*MADE_UP, "--into", "postgres"))[0])
         way.environment["WAKUPUSH_PIPELINE__STEP_ROWS"] = "400"
         with cluster(tmp_path) as master:
             way.environment["WAKUPUSH_PIPELINE__MASTER"] = master
             exported = way.run("export", meanwhile=lambda: kill_an_executor(way.dsn))
-        assert f"{made} events taken over" in exported
+        assert f"{event_count} events taken over" in exported
         way.environment["WAKUPUSH_PIPELINE__MASTER"] = "local[2]"
         assert in_lake(way.dsn, s3) == in_postgres(way.dsn)
         data = next(name for name in s3.objects() if name.endswith(".parquet"))
@@ -142,8 +142,8 @@ def test_reports_lie_in_the_store_as_browsers_want_them(new_database, tmp_path):
         [past, other] = ["for/reports/2020-01-01_2020-01-28/report.html", "for/reports/readme.txt"]
         for name in (past, other):
             s3.put(name, b"text")
-        told = way.run("report", *OF_DAYS)
-        page = re.search(r"s3://lake/(for/reports/\S+/report\.html)", told)[1]
+        output = way.run("report", *OF_DAYS)
+        page = re.search(r"s3://lake/(for/reports/\S+/report\.html)", output)[1]
         kind, text = s3.get(page)
         assert kind == "text/html; charset=utf-8"
         assert text.startswith(b"<!doctype html>")
@@ -166,15 +166,15 @@ def test_no_secret_is_on_a_command_line(new_database, tmp_path):
     way.environment["WAKUPUSH_PIPELINE__WAREHOUSE"] = str(tmp_path / "lake")
     way.environment["WAKUPUSH_PIPELINE__CATALOG"] = '{"s3.secret-access-key": "planted-secret"}'
     command = [sys.executable, "-m", "wakupush", "pipeline", *MADE_UP]
-    seen = set()
+    command_lines = set()
     with subprocess.Popen(command, env=way.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         while process.poll() is None:
             for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
                 try:
-                    seen.add(" ".join(each.cmdline()))
+                    command_lines.add(" ".join(each.cmdline()))
                 except psutil.Error:
                     continue
-        told = process.stdout.read().decode()
-    assert process.returncode == 0, told
-    assert any("java" in line for line in seen)
-    assert not any(secret in text for text in [*seen, told] for secret in (password, "planted-secret"))
+        output = process.stdout.read().decode()
+    assert process.returncode == 0, output
+    assert any("java" in line for line in command_lines)
+    assert not any(secret in text for text in [*command_lines, output] for secret in (password, "planted-secret"))

@@ -53,9 +53,9 @@ def test_files_of_a_day_become_one_sorted_by_user(spark, exported, settings):
     lake, events = exported
     before = lake.state()
     rows = lake.spark.table(EVENTS).selectExpr("sum(hash(*) & 65535)").first()
-    done = tidy.run(spark, settings, [])
+    result = tidy.run(spark, settings, [])
     files = lake.spark.sql(f"SELECT partition.day, record_count FROM {EVENTS}.files").collect()
-    assert len({row.day for row in files}) == len(files) < done.compacted
+    assert len({row.day for row in files}) == len(files) < result.compacted
     assert sum(row.record_count for row in files) == len(events) == count(lake)
     assert lake.spark.table(EVENTS).selectExpr("sum(hash(*) & 65535)").first() == rows
     unordered = f"""SELECT count(*) FROM (
@@ -72,7 +72,7 @@ def test_files_of_a_day_become_one_sorted_by_user(spark, exported, settings):
 def test_replaced_files_stay_for_a_day(spark, exported, settings, monkeypatch):
     lake, events = exported
     mark = lake.state().mark
-    read = lake.state().snapshot
+    snapshot = lake.state().snapshot
     replaced = on_disk(settings)
     # It is the table's state for a day when it is replaced.
     later(monkeypatch, DAY + 0.001, since=lake.table().history()[-1].timestampMillis() / 1000)
@@ -81,7 +81,7 @@ def test_replaced_files_stay_for_a_day(spark, exported, settings, monkeypatch):
     assert not replaced <= {Path(file.path) for file in lake.files()}
     later(monkeypatch, 0.9 * DAY)
     assert tidy.run(spark, settings, []).deleted == 0
-    assert count(lake, f"VERSION AS OF {read}") == len(events), "somebody began to read it less than a day ago"
+    assert count(lake, f"VERSION AS OF {snapshot}") == len(events), "somebody began to read it less than a day ago"
     later(monkeypatch, 1.1 * DAY)
     assert tidy.run(spark, settings, []).deleted > 0
     assert on_disk(settings) == {Path(file.path) for file in lake.files()} != replaced
@@ -95,8 +95,8 @@ def test_days_past_the_retention_are_gone_a_day_later(spark, exported, settings,
     lake, events = exported
     retention = settings.retention.model_copy(update={"lake": kept_from(DAYS[1])})
     old = [event for event in events if day_of(event) < DAYS[1]]
-    done = tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
-    assert done.forgotten == len(old) > 0
+    result = tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
+    assert result.forgotten == len(old) > 0
     assert count(lake) == len(events) - len(old)
     assert list(lake.sizes()) == [DAYS[1]]
     of_day = [path for path in on_disk(settings) if f"day={FIRST}" in str(path)]

@@ -55,7 +55,7 @@ def run(settings, hours=5):
     return fetch.run(settings, time.time() - 3600 * hours, lambda *_: None)
 
 
-def stored(archive):
+def archived_rows(archive):
     """Return the rows of an archive, by hash, and check that it has none twice."""
     rows = [row for path in archive.files() for row in parquet.read_table(path, schema=SCHEMA).to_pylist()]
     by_hash = {row["hash"]: row for row in rows}
@@ -67,11 +67,11 @@ def names(archive):
     return [path.name for path in archive.files()]
 
 
-def publish(url, shard, sent):
+def publish(url, shard, messages):
     with WakuNode(url) as node:
-        for message in sent:
+        for message in messages:
             node.publish(shard, message)
-    return {message_hash(shard, message): message for message in sent}
+    return {message_hash(shard, message): message for message in messages}
 
 
 def test_everything_of_ours_and_nothing_else(node, settings_of, archive):
@@ -88,10 +88,10 @@ def test_everything_of_ours_and_nothing_else(node, settings_of, archive):
     settings = settings_of(node, node)  # two Stores have the same
     fetched = run(settings)
     assert (fetched.messages, fetched.failed, fetched.malformed) == (len(ours), 0, 0)
-    found = stored(archive)
-    assert found.keys() == ours.keys()
+    rows = archived_rows(archive)
+    assert rows.keys() == ours.keys()
     for hash_, message in ours.items():
-        row = found[hash_]
+        row = rows[hash_]
         assert WakuMessage(**{name: row[name] for name in row if name not in {"hash", "pubsub_topic"}}) == message
         assert message_hash(row["pubsub_topic"], message) == hash_
     # What is over is not asked for again; what is new is found.
@@ -100,13 +100,13 @@ def test_everything_of_ours_and_nothing_else(node, settings_of, archive):
     again = run(settings)
     assert again.complete_before >= 4
     assert again.hours + again.complete_before == fetched.hours
-    assert stored(archive).keys() == (ours | late).keys()
+    assert archived_rows(archive).keys() == (ours | late).keys()
 
 
 def test_what_fails_is_fetched_by_the_next_run(node, settings_of, archive):
     settings = settings_of(node)
     history = History.of(KEY.public_key, seed=3, days=1 / 24)
-    sent = publish(node, SHARD, history.register(PrivateKey.generate()))
+    registration = publish(node, SHARD, history.register(PrivateKey.generate()))
     httpx2.post(f"{node}/dev/faults", json={"kind": "close", "path": "/store", "times": 2}).raise_for_status()
     try:
         failed = run(settings)
@@ -117,7 +117,7 @@ def test_what_fails_is_fetched_by_the_next_run(node, settings_of, archive):
     # What was cut off has left nothing that counts.
     assert len(archive.files()) == len(list(archive.folder.glob("*/*"))) < failed.hours
     run(settings)
-    assert sent.keys() <= stored(archive).keys()
+    assert registration.keys() <= archived_rows(archive).keys()
 
 
 def test_a_run_that_was_killed_is_gone_on_with(archive):
@@ -132,7 +132,7 @@ def test_a_run_that_was_killed_is_gone_on_with(archive):
         archive.write(AN_HOUR, [{b"a" * 32: MESSAGE}, {b"b" * 32: MESSAGE}], is_complete=True)
     assert archive.is_complete(AN_HOUR)
     assert names(archive) == ["19700101T00.parquet"]
-    assert len(stored(archive)) == 2
+    assert len(archived_rows(archive)) == 2
 
 
 def test_an_hour_without_messages_is_asked_for_again(archive):
@@ -152,11 +152,11 @@ def test_what_a_store_lost_stays_in_the_archive(archive):
     first, second, third = (letter * 32 for letter in (b"a", b"b", b"c"))
     archive.write(AN_HOUR, [{first: MESSAGE, second: MESSAGE}], is_complete=False)
     assert archive.write(AN_HOUR, [{second: MESSAGE}, {third: MESSAGE}], is_complete=False) == 3
-    assert stored(archive).keys() == {first, second, third}
+    assert archived_rows(archive).keys() == {first, second, third}
     assert archive.write(AN_HOUR, [{third: MESSAGE}], is_complete=True) == 3
     assert archive.is_complete(AN_HOUR)
     assert names(archive) == ["19700101T00.parquet"]
-    rows = stored(archive)
+    rows = archived_rows(archive)
     assert rows.keys() == {first, second, third}
     assert all(message_of(row) == MESSAGE for row in rows.values())
 

@@ -77,9 +77,9 @@ def server(make_settings, new_database, redis_server, tmp_path, monkeypatch):
     return make
 
 
-def handle(settings, sent, size=16):
+def handle(settings, published_messages, size=16):
     """Let a worker handle messages, batch after batch."""
-    entries = [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in sent]
+    entries = [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in published_messages]
     context = open_worker(settings)
     try:
         for start in range(0, len(entries), size):
@@ -106,34 +106,34 @@ def registrations(settings):
 
 
 def test_the_same_as_the_workers_made_in_any_order(server, spark):
-    sent = History.of(server.key.public_key, seed=7).everything()
+    published_messages = History.of(server.key.public_key, seed=7).everything()
     live = server()
-    handle(live, sent)
-    made = registrations(live)
-    assert len(made) > 30
+    handle(live, published_messages)
+    expected_registrations = registrations(live)
+    assert len(expected_registrations) > 30
     refused = dict(
         rows(
             live,
             "SELECT failure, sum(count)::int FROM delivery_history WHERE kind IN ('refused', 'foreign') GROUP BY 1",
         )
     )
-    for order in (sent, random.Random(3).sample(sent, k=len(sent))):
+    for order in (published_messages, random.Random(3).sample(published_messages, k=len(published_messages))):
         for file in server.archive.files():
             file.unlink()
         archive(server.archive, order)
         rebuilt = server()
-        told = as_its_role(spark, rebuilt)
-        assert registrations(rebuilt) == made
+        summary = as_its_role(spark, rebuilt)
+        assert registrations(rebuilt) == expected_registrations
         assert rows(rebuilt, TOPICS) == rows(live, TOPICS)
-        assert told.stored == told.registered + told.unregistered == len(made)
-        assert told.watched
-        labels = {label: count for label, count in told.outcomes.items() if label not in rebuild.MEANINGS}
+        assert summary.stored == summary.registered + summary.unregistered == len(expected_registrations)
+        assert summary.watched
+        labels = {label: count for label, count in summary.outcomes.items() if label not in rebuild.MEANINGS}
         assert {k: v for k, v in labels.items() if k not in OF_THE_ORDER} == {
             k: v for k, v in refused.items() if k not in OF_THE_ORDER
         }
     # Again, into the same database: nothing changes.
     assert as_its_role(spark, rebuilt).stored == 0
-    assert registrations(rebuilt) == made
+    assert registrations(rebuilt) == expected_registrations
 
 
 def test_registrations_are_rebuilt_under_the_key_they_name(server, spark):
@@ -143,13 +143,13 @@ def test_registrations_are_rebuilt_under_the_key_they_name(server, spark):
     settings.identity_key_file.unlink()
     keyfile.write_text(settings.identity_key_file, to_text(identity))
     archives.append(Archive.of(settings.pipeline, identity.public_key))
-    sent = []
+    all_messages = []
     for key, folder, seed in zip((server.key.public_key, identity.public_key), archives, (5, 6), strict=True):
         messages = History.of(key, seed=seed).user_of_versions()
         archive(folder, messages)
-        sent += messages
+        all_messages += messages
     live, rebuilt = server(), server()
-    handle(live, sent)
+    handle(live, all_messages)
     as_its_role(spark, rebuilt)
     assert registrations(rebuilt) == registrations(live)
     server_keys = "SELECT key_hash, server_key FROM registrations WHERE registered ORDER BY 1"
@@ -160,11 +160,11 @@ def test_registrations_are_rebuilt_under_the_key_they_name(server, spark):
 def test_into_a_database_that_is_ahead(server, spark):
     """The server has messages that the archive lacks, and lacks some that it has."""
     history = History.of(server.key.public_key, seed=11)
-    sent = [message for _ in range(10) for message in history.user_of_versions()]
+    published_messages = [message for _ in range(10) for message in history.user_of_versions()]
     whole, living = server(), server()
-    handle(whole, sent)
-    archive(server.archive, sent[: len(sent) * 3 // 4])
-    handle(living, sent[len(sent) // 2 :])
+    handle(whole, published_messages)
+    archive(server.archive, published_messages[: len(published_messages) * 3 // 4])
+    handle(living, published_messages[len(published_messages) // 2 :])
     as_its_role(spark, living)
     assert registrations(living) == registrations(whole)
 
@@ -172,14 +172,14 @@ def test_into_a_database_that_is_ahead(server, spark):
 def test_while_a_server_is_writing(server):
     """Workers and a rebuild store versions of the same installations at the same time, in transactions of all sizes."""
     history = History.of(server.key.public_key, seed=12)
-    sent = [message for _ in range(25) for message in history.user_of_versions()]
+    published_messages = [message for _ in range(25) for message in history.user_of_versions()]
     whole, living = server(), server()
-    handle(whole, sent)
+    handle(whole, published_messages)
     identity = rebuild.identity_in(living.identity_key_file)
     changes = []
-    for message in sent:
+    for message in published_messages:
         opened = open_asymmetric(Entry(SHARD, b"", 0.0, message), identity)
-        asked = open_registration(
+        change_request = open_registration(
             identity,
             opened.signer,
             opened.recipient,
@@ -189,10 +189,14 @@ def test_while_a_server_is_writing(server):
         with suppress(Refused):
             changes.append(
                 change_of(
-                    identity, asked, Installations(), most_installations=INSTALLATIONS, limits=registration.LIMITS
+                    identity,
+                    change_request,
+                    Installations(),
+                    most_installations=INSTALLATIONS,
+                    limits=registration.LIMITS,
                 )
             )
-    stored, over = Counter(), Event()
+    counts, over = Counter(), Event()
 
     def load():
         chance = random.Random(4)
@@ -200,26 +204,26 @@ def test_while_a_server_is_writing(server):
             while not over.is_set():
                 some = {each.installation: each for each in chance.choices(changes, k=chance.randint(1, 12))}
                 loaded = loading.load(connection, list(some.values()), identity.at_rest)
-                stored.update(stored=loaded.stored)
+                counts.update(stored=loaded.stored)
 
     loaders = [Thread(target=load) for _ in range(2)]
     for loader in loaders:
         loader.start()
     try:
-        handle(living, sent, size=4)
+        handle(living, messages, size=4)
     finally:
         over.set()
         for loader in loaders:
             loader.join()
-    assert stored["stored"] > 10
+    assert counts["stored"] > 10
     # Of an installation whose newest version only a loader had, the worker's later ones were outdated: all agree.
     assert registrations(living) == registrations(whole)
 
 
 def test_every_client_column_is_rebuilt(connection):
     columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'registrations'"
-    found = {name for (name,) in connection.execute(columns)}
-    assert found == {*COLUMNS, "device_digest", "token_died_at", "suspected_at", "proven", "written_on"}
+    columns_of_table = {name for (name,) in connection.execute(columns)}
+    assert columns_of_table == {*COLUMNS, "device_digest", "token_died_at", "suspected_at", "proven", "written_on"}
 
 
 def test_nothing_is_lowered(server, spark):
@@ -227,23 +231,23 @@ def test_nothing_is_lowered(server, spark):
     history = History.of(server.key.public_key, seed=5)
     clients = [PrivateKey.generate() for _ in range(4)]
     device = "0a2b5c1e-0000-4000-8000-00000000000a"
-    sent = [m for each in clients for m in history.register(each, version=2, installation_id=device)]
-    archive(server.archive, sent)
+    registered_messages = [m for each in clients for m in history.register(each, version=2, installation_id=device)]
+    archive(server.archive, registered_messages)
     living = server()
     older = history.register(clients[1], version=1, installation_id=device)
     newer = history.register(clients[2], version=3, installation_id=device, unregister=True)
-    handle(living, [sent[0], *older, *newer])
+    handle(living, [registered_messages[0], *older, *newer])
     with psycopg.connect(living.postgres.dsn.get_secret_value()) as connection:
         connection.execute("UPDATE registrations SET token_died_at = now() WHERE registered")
     assert as_its_role(spark, living).stored == 2
-    found = {
+    states = {
         bytes(key): (int(version), registered, died)
         for key, version, registered, died in rows(
             living, "SELECT key_hash, version, registered, token_died_at IS NOT NULL FROM registrations"
         )
     }
     hashes = [client.public_key.key_hash for client in clients]
-    assert [found[each] for each in hashes] == [
+    assert [states[each] for each in hashes] == [
         (2, True, True),
         (2, True, False),
         (3, False, False),
@@ -275,8 +279,8 @@ def test_what_postgres_cannot_hold_is_put_aside_alone(server):
     for number in range(5):
         content = messages.registration(client, server.key.public_key)
         sealed = seal_registration(content, client, server.key.public_key)
-        asked = open_registration(identity, client.public_key, identity.public_key, sealed, most_bytes=100_000)
-        change = change_of(identity, asked, Installations(), most_installations=9, limits=registration.LIMITS)
+        change_request = open_registration(identity, client.public_key, identity.public_key, sealed, most_bytes=100_000)
+        change = change_of(identity, change_request, Installations(), most_installations=9, limits=registration.LIMITS)
         if number == 3:
             change = replace(change, registration=replace(change.registration, token_type=99_999))
         changes.append(change)
@@ -327,11 +331,11 @@ def test_an_endlessly_repeated_message_is_handed_over(server):
     assert set(parts.column("outcome").to_pylist()) == {"segment"}
     assert len(set(parts.column("index").to_pylist())) == parts.num_rows > 1
     repeats = [parts] * (3 * rebuild.WHOLES_AT_ONCE)
-    left = iter(repeats)
-    joined = rebuild._join(job, left)
+    remainder = iter(repeats)
+    joined = rebuild._join(job, remainder)
     first = next(joined)
     assert set(first.column("outcome").to_pylist()) == {"registration"}
-    assert len(list(left)) >= len(repeats) // 2
+    assert len(list(remainder)) >= len(repeats) // 2
 
 
 def test_what_is_missing_is_told(server, spark, tmp_path):

@@ -45,9 +45,9 @@ def test_a_worker_is_killed_in_the_middle(spark, make_settings, new_database, tm
         for dsn in (new_database(), new_database())
     )
     history = History.of(server, seed=21)
-    sent = [message for _ in range(USERS) for message in history.user_of_versions()]
-    archive(Archive.of(alone.pipeline, server), sent)
-    told = rebuild.run(spark, alone)
+    messages = [message for _ in range(USERS) for message in history.user_of_versions()]
+    archive(Archive.of(alone.pipeline, server), messages)
+    summary = rebuild.run(spark, alone)
     expected = rows(alone.postgres.dsn.get_secret_value(), key)
     assert len(expected) > USERS
 
@@ -76,5 +76,5 @@ def test_a_worker_is_killed_in_the_middle(spark, make_settings, new_database, tm
     assert loaded < len(expected)
     assert rows(dsn, key) == expected
     again = json.loads(output)
-    assert again["outcomes"] == told.outcomes
-    assert (again["registered"], again["unregistered"]) == (told.registered, told.unregistered)
+    assert again["outcomes"] == summary.outcomes
+    assert (again["registered"], again["unregistered"]) == (summary.registered, summary.unregistered)

@@ -20,11 +20,11 @@ def test_missing_keys_are_derived(spark, make_settings, dsn, connection, monkeyp
     query_topics.add(connection, users)
     query_topics.set_keys(connection, {users[0]: b"k" * 32}, prefixed=False)
     monkeypatch.setattr(warm, "KEYS_PER_CORE", 3)
-    seen = []
-    assert warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), lambda *each: seen.append(each)) == 13
-    assert seen[0] == (0, 13)
-    assert seen[-1] == (13, 13)
-    assert len(seen) == 1 + 2 + 3  # six users of the first topic, seven of the second, in chunks of three
+    steps = []
+    assert warm.run(spark, make_settings(make_conninfo(dsn, user=Role.REBUILD)), lambda *each: steps.append(each)) == 13
+    assert steps[0] == (0, 13)
+    assert steps[-1] == (13, 13)
+    assert len(steps) == 1 + 2 + 3  # six users of the first topic, seven of the second, in chunks of three
     assert missing(connection) == 0
     for user, prefixed, key in connection.execute("SELECT key_hash, prefixed, symmetric_key FROM query_topics"):
         expected = topics.symmetric_key(topics.query_topics(user)[prefixed])
@@ -36,8 +36,8 @@ def test_what_is_stored_stays(spark, make_settings, dsn, connection, monkeypatch
     query_topics.add(connection, [secrets.token_bytes(64) for _ in range(4)])
     monkeypatch.setattr(warm, "KEYS_PER_CORE", 2)
 
-    def die(done, _):
-        if done == 4:
+    def die(count, _):
+        if count == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -23,12 +23,12 @@ def test_every_event_once_over_many_runs(spark, connection, dsn, make_settings):
     settings = make_settings(dsn, step_rows=300)
     first, second = make(120, seed=1), make(60, seed=2)
     happenings.write(connection, first)
-    told = []
-    done = export.run(spark, settings, lambda done, total: told.append((done, total)))
-    assert done.rows == len(first)
-    assert done.steps > 1
-    assert told[0] == (0, len(first))
-    assert told[-1] == (len(first), len(first))
+    steps = []
+    export_result = export.run(spark, settings, lambda count, total: steps.append((count, total)))
+    assert export_result.rows == len(first)
+    assert export_result.steps > 1
+    assert steps[0] == (0, len(first))
+    assert steps[-1] == (len(first), len(first))
     assert in_lake(spark, settings) == expected_rows(first)
     assert export_backlog(connection) == ExportBacklog(0.0, 0)
     assert export.run(spark, settings, ignore).rows == 0
@@ -54,10 +54,10 @@ def test_what_names_a_user_cannot_be_joined_by_time(spark, connection, dsn, make
     }
     # Nor by the order of the rows.
     files = {}
-    stored = Lake.of(spark, settings).spark.sql(
+    frame = Lake.of(spark, settings).spark.sql(
         f"SELECT _file, kind, user FROM {EVENTS} WHERE user IS NOT NULL ORDER BY _file, _pos"
     )
-    for row in stored.collect():
+    for row in frame.collect():
         files.setdefault((row._file, row.kind), []).append(row.user)
     assert any(len(users) > 10 for users in files.values())
     assert all(users == sorted(users) for users in files.values())

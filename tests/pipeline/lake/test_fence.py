@@ -147,12 +147,12 @@ def test_who_slept_commits_nothing(spark, connection, settings, start, stop):
     happenings.write(connection, new)
     sleeper = stopped(start, connection, stop, "export")
     take_the_lock_from_it(connection)
-    done = export.run(spark, settings, ignore)
-    assert done.steps > 1
+    export_result = export.run(spark, settings, ignore)
+    assert export_result.steps > 1
     os.killpg(sleeper.pid, signal.SIGCONT)
-    told, _ = sleeper.communicate(timeout=600)
-    assert sleeper.returncode == 2, told
-    assert "start" in told
+    output, _ = sleeper.communicate(timeout=600)
+    assert sleeper.returncode == 2, output
+    assert "start" in output
     assert in_lake(spark, settings) == expected_rows(events)
     assert export.run(spark, settings, ignore).rows == 0
 
@@ -195,6 +195,6 @@ def test_a_commit_in_the_catalog_survives_its_writer(spark, connection, settings
     assert 0 < rest.rows <= len(new)
     if end == "woken":
         os.killpg(process.pid, signal.SIGCONT)
-        told, _ = process.communicate(timeout=600)
-        assert process.returncode == 2, told
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 2, output
     assert in_lake(spark, settings) == expected_rows(events)

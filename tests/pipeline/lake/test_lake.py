@@ -79,10 +79,10 @@ def test_events_and_mark_are_one_commit(lake):
 def test_one_of_two_concurrent_runs_commits(lake, first):
     if not first:
         append(lake, [("attempt", DAY, 0)])
-    seen = lake.state()
+    state = lake.state()
     append(lake, [("attempt", DAY, 1)], transaction=5)
     with pytest.raises(PipelineError, match="start"):
-        lake.append(frame(lake, [("attempt", DAY, 2)]), seen, mark(9))
+        lake.append(frame(lake, [("attempt", DAY, 2)]), state, mark(9))
     assert attempts(lake) == [1] if first else [0, 1]
     assert lake.state().mark == mark(5)
 
@@ -92,7 +92,7 @@ def test_a_concurrent_commit_makes_a_commit_fail(lake, monkeypatch, other):
     """The run has found the lake as it was, and then sleeps until the other one is through."""
     append(lake, [("attempt", DAY, 1)])
     append(lake, [("attempt", DAY, 2)], transaction=2)
-    seen = lake.state()
+    state = lake.state()
     look = lakes._state
     others = {
         "an export": lambda: append(lake, [("attempt", DAY, 3)], transaction=3),
@@ -103,13 +103,13 @@ def test_a_concurrent_commit_makes_a_commit_fail(lake, monkeypatch, other):
 
     def look_and_sleep(table):
         monkeypatch.setattr(lakes, "_state", look)
-        found = look(table)
+        table_state = look(table)
         others[other]()
-        return found
+        return table_state
 
     monkeypatch.setattr(lakes, "_state", look_and_sleep)
     with pytest.raises(PipelineError, match="the step was not committed"):
-        lake.append(frame(lake, [("attempt", DAY, 9)]), seen, mark(9))
+        lake.append(frame(lake, [("attempt", DAY, 9)]), state, mark(9))
     assert attempts(lake) == {"an export": [1, 2, 3], "retention": []}.get(other, [1, 2])
     assert lake.state().mark == mark(3 if other == "an export" else 2)
     assert len(branches(lake)) == 1
@@ -130,8 +130,8 @@ def test_rows_out_of_user_order_are_refused(lake):
     assert users != sorted(users)
     rows = frame(lake, [("queried", DAY, 1, user) for user in users]).repartition(3)
     lake.append(rows, lake.state(), mark(1))
-    stored = lake.spark.sql(f"SELECT user FROM {EVENTS} ORDER BY _file, _pos").collect()
-    assert [row.user for row in stored] == sorted(users)
+    lake_rows = lake.spark.sql(f"SELECT user FROM {EVENTS} ORDER BY _file, _pos").collect()
+    assert [row.user for row in lake_rows] == sorted(users)
     lake.spark.sql(f"ALTER TABLE {EVENTS} WRITE UNORDERED")
     with pytest.raises(PipelineError, match="not in the order of users"):
         lake.append(rows, lake.state(), mark(2))
@@ -171,8 +171,8 @@ def test_damaged_files_are_named_and_can_be_taken_out(spark, lake, settings, dam
         lake.events().selectExpr("sum(hash(*) & 65535)").collect()
     with pytest.raises(PipelineError, match="is no file of the lake"):
         tidy.run(spark, settings, ["another.parquet"])
-    done = tidy.run(spark, settings, [path_of(lake, DAY)])
-    assert done.without == 100
+    result = tidy.run(spark, settings, [path_of(lake, DAY)])
+    assert result.without == 100
     assert attempts(lake) == [7]
     assert lake.state().mark == mark(1)
 
@@ -206,12 +206,12 @@ def test_errors_without_damaged_files_are_unchanged(lake):
 def test_only_scanned_files_are_read_for_damage(lake, monkeypatch):
     append(lake, [("attempt", DAY, 1), ("failed", DAY, 1), ("attempt", LATER, 1)])
     Path(path_of(lake, LATER).removeprefix("file:")).unlink()
-    read = []
+    paths = []
     is_whole = lakes._is_whole
-    monkeypatch.setattr(lakes, "_is_whole", lambda store, path: read.append(path) or is_whole(store, path))
+    monkeypatch.setattr(lakes, "_is_whole", lambda store, path: paths.append(path) or is_whole(store, path))
     with pytest.raises(lakes.PySparkException), lake.naming_damage(lakes.of_days(DAY, DAY)):
         lake.events().where(f"day = DATE '{DAY}'").selectExpr("1 / (attempt - 1)").collect()
-    assert read == [path_of(lake, DAY)]
+    assert paths == [path_of(lake, DAY)]
 
 
 def test_tidy_looks_for_damage_where_it_merges(spark, lake, settings, monkeypatch):
@@ -220,20 +220,20 @@ def test_tidy_looks_for_damage_where_it_merges(spark, lake, settings, monkeypatc
     pair = [file.path for file in lake.files(lakes.of_days(DAY, DAY))]
     for path in (pair[0], path_of(lake, LATER)):
         Path(path.removeprefix("file:")).unlink()
-    read = []
+    paths = []
     is_whole = lakes._is_whole
-    monkeypatch.setattr(lakes, "_is_whole", lambda store, path: read.append(path) or is_whole(store, path))
+    monkeypatch.setattr(lakes, "_is_whole", lambda store, path: paths.append(path) or is_whole(store, path))
     with pytest.raises(PipelineError, match=rf"damaged: {pair[0]} \(1 events\)\. Restore"):
         tidy.run(spark, settings, [])
-    assert read == pair
+    assert paths == pair
 
 
 def test_pseudonyms_are_hmac_under_the_periods_key(spark):
     keys = {0: b"a" * 32, 1: b"b" * 32}
     days = [date(1970, 1, 1), date(1970, 1, 10), date(1970, 1, 11), date(1970, 1, 21)]
     rows = spark.createDataFrame([(day, "00ff", b"\x01" * 16) for day in days], "day DATE, trace_id STRING, key BINARY")
-    found = rehash(rows, keys, 10, {"trace_id": "trace", "key": "user"})
-    by_day = {row.day: row for row in found.collect()}
+    pseudonym_frame = rehash(rows, keys, 10, {"trace_id": "trace", "key": "user"})
+    by_day = {row.day: row for row in pseudonym_frame.collect()}
     for day, key in zip(days, [keys[0], keys[0], keys[1], None], strict=True):
         row = by_day[day]
         if key is None:
@@ -241,7 +241,7 @@ def test_pseudonyms_are_hmac_under_the_periods_key(spark):
         else:
             assert row.trace == hmac.digest(key, b"trace" + b"00ff", "sha256")[:16]
             assert row.user == hmac.digest(key, b"user" + b"\x01" * 16, "sha256")[:16]
-    plan = found._jdf.queryExecution().toString()
+    plan = pseudonym_frame._jdf.queryExecution().toString()
     assert keys[0].hex() not in plan.lower()
     assert "aaaaaaaa" not in plan
 
@@ -249,10 +249,10 @@ def test_pseudonyms_are_hmac_under_the_periods_key(spark):
 def test_keys_last_for_their_period(tmp_path):
     keys = Keys(tmp_path / "keys", 7)
     begin = date(1970, 1, 1) + timedelta(days=7 * 2900)
-    made = keys.of([begin, begin + timedelta(days=6), begin + timedelta(days=7)], begin)
-    assert set(made) == {2900, 2901}
-    assert made[2900] != made[2901]
-    assert keys.of([begin], begin + timedelta(days=6)) == {2900: made[2900]}
+    period_keys = keys.of([begin, begin + timedelta(days=6), begin + timedelta(days=7)], begin)
+    assert set(period_keys) == {2900, 2901}
+    assert period_keys[2900] != period_keys[2901]
+    assert keys.of([begin], begin + timedelta(days=6)) == {2900: period_keys[2900]}
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "keys").iterdir())
     over = begin + timedelta(days=7 + GRACE_DAYS)
     assert keys.forget(over - timedelta(days=1)) == 0
@@ -262,7 +262,7 @@ def test_keys_last_for_their_period(tmp_path):
     # Unless the lake has nothing of it: a key for this run alone, the same in each of its steps.
     passing = keys.of([begin], over)
     assert passing == keys.of([begin], over)
-    assert passing[2900] not in made.values()
+    assert passing[2900] not in period_keys.values()
     assert Keys(tmp_path / "keys", 7).of([begin], over) != passing
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["2901.key"]
 

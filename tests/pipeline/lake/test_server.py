@@ -57,8 +57,8 @@ def test_a_real_run(stack, spark, make_settings):
     assert frame.where("kind = 'delivered' AND (latency_ms IS NULL OR latency_ms > 600000)").count() == 0
     today = datetime.now(UTC).date()
     written = report.run(spark, settings, today - timedelta(days=1), today, lambda *_: None)
-    told = {row["stage"]: row["people"] for row in written.rows["funnel_daily"] if not row["suppressed"]}
-    assert told["admitted"] == CLIENTS
+    people_of_stages = {row["stage"]: row["people"] for row in written.rows["funnel_daily"] if not row["suppressed"]}
+    assert people_of_stages["admitted"] == CLIENTS
     # No pseudonym of the events is in the lake.
     query = "SELECT DISTINCT key_pseudonym FROM delivery_history WHERE key_pseudonym IS NOT NULL"
     with stack.connect() as connection:

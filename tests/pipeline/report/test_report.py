@@ -29,11 +29,11 @@ K = 5
 
 @pytest.fixture(scope="module")
 def events():
-    found = happenings.make(MESSAGES)
-    assert {event.kind for event in found} >= set(EventKind) - {
+    all_events = happenings.make(MESSAGES)
+    assert {event.kind for event in all_events} >= set(EventKind) - {
         EventKind.SEGMENT, EventKind.REFUSED, EventKind.DEAD_LETTER
     }  # fmt: skip
-    return found
+    return all_events
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +97,15 @@ def test_every_number_is_that_of_a_plain_count(written, events, database):
     assert unusual == counting.unusual(events)
     assert unusual, "the user who gets a third of everything is unusual"
     funnel, few = expected["funnel_daily"], hidden["funnel_daily"]
-    shown = counting.number(events) - sum(funnel[key][1] for key in few)
-    assert written.events == Total(shown, is_partial=bool(few))
+    event_count = counting.number(events) - sum(funnel[key][1] for key in few)
+    assert written.events == Total(event_count, is_partial=bool(few))
     # What is in Postgres and in the files is the same.
     for table in TABLES:
         columns = list(report.columns(table))
         query = f"SELECT {', '.join(columns)} FROM wakupush_reports.{table.name}"
         with psycopg.connect(database) as connection:
-            stored = set(connection.execute(query))
-        assert stored == {tuple(row[name] for name in columns) for row in written.rows[table.name]}
+            stored_rows = set(connection.execute(query))
+        assert stored_rows == {tuple(row[name] for name in columns) for row in written.rows[table.name]}
 
 
 def in_catalog(spark, settings, table):
@@ -114,10 +114,10 @@ def in_catalog(spark, settings, table):
 
 def test_tables_of_the_catalog_have_the_rows(spark, exported, written):
     for table in TABLES:
-        stored = in_catalog(spark, exported, table)
+        table_frame = in_catalog(spark, exported, table)
         columns = list(report.columns(table))
-        assert stored.columns == columns
-        assert {tuple(row) for row in stored.collect()} >= {
+        assert table_frame.columns == columns
+        assert {tuple(row) for row in table_frame.collect()} >= {
             tuple(row[name] for name in columns) for row in written.rows[table.name]
         }
 
@@ -135,12 +135,12 @@ def test_a_second_report_has_what_came_late(spark, connection, dsn, make_setting
     assert pages[0] == pages[1]
     expected = counting.every(events + late, date(1970, 1, 1))["funnel_daily"]
     query = "SELECT day, stage, events FROM wakupush_reports.funnel_daily WHERE NOT suppressed"
-    stored = connection.execute(query).fetchall()
-    assert stored
-    assert all(expected[day, stage][1] == count for day, stage, count in stored)
+    stored_rows = connection.execute(query).fetchall()
+    assert stored_rows
+    assert all(expected[day, stage][1] == count for day, stage, count in stored_rows)
     [funnel] = [table for table in TABLES if table.name == "funnel_daily"]
     rows = in_catalog(spark, settings, funnel).where("NOT suppressed").select("day", "stage", "events").collect()
-    assert sorted(map(tuple, rows)) == sorted(stored)
+    assert sorted(map(tuple, rows)) == sorted(stored_rows)
 
 
 @pytest.mark.long
@@ -159,15 +159,19 @@ def test_every_report_counts_whole_periods(spark, exported, dsn, make_settings, 
         periods.setdefault(begin, []).append(event)
     assert len(periods) > 1
     for name, count in (("registrations_used", counting.usage), ("token_lives", counting.lives)):
-        expected = {key: row for begin, found in periods.items() for key, row in count(found, begin).items()}
+        expected = {
+            key: row
+            for begin, events_of_period in periods.items()
+            for key, row in count(events_of_period, begin).items()
+        }
         table = next(table for table in TABLES if table.name == name)
         columns = ", ".join([*table.keys, "people", *table.values])
         with psycopg.connect(dsn) as connection:
-            stored = connection.execute(
+            stored_rows = connection.execute(
                 f"SELECT {columns} FROM wakupush_reports.{name} WHERE NOT suppressed"
             ).fetchall()
-        assert stored
-        for row in stored:
+        assert stored_rows
+        for row in stored_rows:
             places = len(table.keys)
             assert expected[row[:places]] == row[places:], (name, row)
 
@@ -178,7 +182,7 @@ def test_a_report_of_one_day_keeps_other_days(spark, exported, dsn, make_setting
     )
     names = [table.name for table in TABLES if "day" in table.keys]
 
-    def stored():
+    def stored_rows():
         with psycopg.connect(dsn) as connection:
             of_postgres = {
                 name: set(connection.execute(f"SELECT * FROM wakupush_reports.{name}").fetchall()) for name in names
@@ -191,10 +195,10 @@ def test_a_report_of_one_day_keeps_other_days(spark, exported, dsn, make_setting
         return of_postgres, of_catalog
 
     report.run(spark, settings, FIRST, LAST, ignore)
-    before = stored()
+    before = stored_rows()
     assert len({row[0] for row in before[0]["load_minutes_daily"]}) > 1
     report.run(spark, settings, FIRST, FIRST, ignore)
-    assert stored() == before
+    assert stored_rows() == before
 
 
 def test_the_page_averages_hours_of_the_week():
@@ -209,9 +213,9 @@ def test_the_page_averages_hours_of_the_week():
     }
     written = page.WrittenReport(first=days[0], last=days[-1], rows=rows, page="", smallest_cell=K)
     text = page._week(written, days_between(days[0], days[-1]))
-    shown = [title for title in re.findall(r"<title>(.*?)</title>", text) if not title.endswith(": 0")]
+    titles = [title for title in re.findall(r"<title>(.*?)</title>", text) if not title.endswith(": 0")]
     # Of two Mondays and Tuesdays, one had nothing at that hour, and one hides how much.
-    assert shown == ["Monday 03: 15", "Monday 04: at least 4", "Tuesday 03: 3.5"]
+    assert titles == ["Monday 03: 15", "Monday 04: at least 4", "Tuesday 03: 3.5"]
 
 
 @pytest.mark.long
@@ -238,9 +242,9 @@ def test_reports_expire_with_their_days(spark, exported, dsn, make_settings):
     report.run(spark, settings, LAST, LAST, ignore)
     assert {name: (Path(settings.pipeline.reports) / name).exists() for name in names} == names
     with psycopg.connect(dsn) as connection:
-        stored = {day for (day,) in connection.execute("SELECT day FROM wakupush_reports.unusual_daily")}
-    assert FIRST in stored
-    assert ended not in stored
+        days = {day for (day,) in connection.execute("SELECT day FROM wakupush_reports.unusual_daily")}
+    assert FIRST in days
+    assert ended not in days
 
 
 def test_a_report_that_cannot_be_deleted_is_told(settings_in, tmp_path):
@@ -319,11 +323,11 @@ def test_tables_of_an_earlier_version_get_their_new_columns(written, new_databas
         )
         report._write_postgres(before, written, old)
         names = list(report.columns(next(table for table in TABLES if table.name == "load_hourly")))
-        stored = set(connection.execute(f"SELECT {', '.join(names)} FROM wakupush_reports.load_hourly"))
-    kept = {"day": old, "hour": 3, "queue": "query", "kind": "received", "platform": "", "events": 5, "people": 5}
-    kept["suppressed"] = False
-    rows = [*written.rows["load_hourly"], kept]
-    assert stored == {tuple(row[name] for name in names) for row in rows}
+        stored_rows = set(connection.execute(f"SELECT {', '.join(names)} FROM wakupush_reports.load_hourly"))
+    old_row = {"day": old, "hour": 3, "queue": "query", "kind": "received", "platform": "", "events": 5, "people": 5}
+    old_row["suppressed"] = False
+    rows = [*written.rows["load_hourly"], old_row]
+    assert stored_rows == {tuple(row[name] for name in names) for row in rows}
 
 
 def test_an_empty_lake_and_empty_days_are_told(spark, make_settings, exported, dsn):

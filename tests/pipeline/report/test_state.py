@@ -35,7 +35,7 @@ def add(spark, connection, settings):
 
 
 @pytest.fixture
-def read(spark, settings):
+def count_rows(spark, settings):
     """Return the rows of all tables, and how many days were made for them."""
 
     def rows_and_count(**options):
@@ -48,23 +48,23 @@ def read(spark, settings):
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)])
-def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, read, seed):
+def test_kept_rows_are_those_of_a_rebuild(spark, settings, add, count_rows, seed):
     chance = random.Random(seed)
     there = set()
     for day in chance.sample(DAYS, len(DAYS)):
         days = {day, *chance.sample(sorted(there), min(1, len(there)))}
         add(*days)
         there |= days
-        assert read()[1] == len(days)
+        assert count_rows()[1] == len(days)
     tidy.run(spark, settings, [])
-    assert read()[1] == 0, "files put together are no new events"
+    assert count_rows()[1] == 0, "files put together are no new events"
     add(DAYS[1])
     retention = settings.retention.model_copy(update={"lake": kept_from(DAYS[1])})
     tidy.run(spark, settings.model_copy(update={"retention": retention}), [])
-    rows, count = read()
+    rows, count = count_rows()
     assert count == 1
     assert {row["day"] for row in rows["funnel_daily"]} == set(DAYS[1:])
-    again, count = read(rebuild=True)
+    again, count = count_rows(rebuild=True)
     assert count == len(DAYS) - 1
     assert rows == again
     assert rows["registrations_used"]
@@ -87,50 +87,50 @@ def push_to_canary(spark, connection, settings):
     return push
 
 
-def test_pushes_to_the_canary_count_nowhere(add, read, push_to_canary):
+def test_pushes_to_the_canary_count_nowhere(add, count_rows, push_to_canary):
     add(*DAYS)
-    before, _ = read()
+    before, _ = count_rows()
     push_to_canary(DAYS[0])
-    after, days = read()
+    after, days = count_rows()
     assert days == 1, "the day has new events"
     assert after == before
 
 
-def test_days_and_periods_without_rows_are_made_once(add, read, push_to_canary, monkeypatch):
+def test_days_and_periods_without_rows_are_made_once(add, count_rows, push_to_canary, monkeypatch):
     add(DAYS[0])
     push_to_canary(DAYS[-1])
-    before, days = read()
+    before, days = count_rows()
     assert days == 2
     assert {row["day"] for row in before["funnel_daily"]} == {DAYS[0]}
     monkeypatch.setattr(state, "_make_period", lambda *_: pytest.fail("a period is made again"))
-    assert read() == (before, 0)
+    assert count_rows() == (before, 0)
 
 
-def test_a_report_that_was_killed_continues(spark, settings, add, read, monkeypatch):
+def test_a_report_that_was_killed_continues(spark, settings, add, count_rows, monkeypatch):
     add(*DAYS[:2])
     monkeypatch.setattr(state, "EVENTS_AT_ONCE", 1)
 
-    def die(made, _):
-        if made == 1:
+    def die(day_count, _):
+        if day_count == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         report.run(spark, settings, FIRST, LAST, die)
-    rows, count = read()
+    rows, count = count_rows()
     assert count == 1
-    assert rows == read(rebuild=True)[0]
+    assert rows == count_rows(rebuild=True)[0]
 
 
-def test_a_file_that_was_taken_out_counts_no_more(spark, settings, add, read):
+def test_a_file_that_was_taken_out_counts_no_more(spark, settings, add, count_rows):
     add(DAYS[0])
     add(DAYS[0])
-    before, _ = read()
+    before, _ = count_rows()
     lake = Lake.of(spark, settings)
     tidy.run(spark, settings, [lake.files()[0].path])
-    assert read()[1] == 1
-    rows, _ = read()
+    assert count_rows()[1] == 1
+    rows, _ = count_rows()
     assert rows != before
-    assert rows == read(rebuild=True)[0]
+    assert rows == count_rows(rebuild=True)[0]
     state.discard(lake, [DAYS[0]])
     assert lake.spark.table(state.ROWS).where("span = 'period'").count() == 0, "their devices may be others, too"
-    assert read()[1] == 1
+    assert count_rows()[1] == 1

@@ -86,7 +86,7 @@ def test_the_total_tells_nothing_that_is_hidden():
         page="",
         smallest_cell=K,
     )
-    shown = sum(row["events"] for row in rows["funnel_daily"] if not row["suppressed"])
+    event_count = sum(row["events"] for row in rows["funnel_daily"] if not row["suppressed"])
     assert report.events == Total(50, is_partial=True)
-    assert shown == 50
+    assert event_count == 50
     assert "<p>Delivery events: at least 50." in render(report)
