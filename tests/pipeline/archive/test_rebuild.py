@@ -210,7 +210,7 @@ def test_while_a_server_is_writing(server):
     for loader in loaders:
         loader.start()
     try:
-        handle(living, messages, size=4)
+        handle(living, published_messages, size=4)
     finally:
         over.set()
         for loader in loaders:
