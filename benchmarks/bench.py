@@ -54,12 +54,12 @@ def table(
         concurrency: processes of a pool.
         least: the least possible seconds of a message of each kind.
     """
-    found = Table(f"{concurrency} a pool", "µs", "floors", "a second", "p99, ms", "by process", box=None)
+    figures_table = Table(f"{concurrency} a pool", "µs", "floors", "a second", "p99, ms", "by process", box=None)
     for load in loads:
         runs = results[load.name]
         [floor] = [1e6 * seconds for kind, seconds in least.items() if load.name.startswith(kind)]
         by_process = {name: median(run.cpu[name] for run in runs) for name in runs[0].cpu}
-        found.add_row(
+        figures_table.add_row(
             load.name,
             f"{_micros(runs):.0f}",
             f"{_micros(runs) / floor:.1f}",
@@ -67,7 +67,7 @@ def table(
             f"{1000 * median(run.p99 for run in runs):.0f}" if load.rate else "",
             ", ".join(f"{name} {micros:.0f}" for name, micros in by_process.items() if micros >= 1),
         )
-    return found
+    return figures_table
 
 
 def main() -> None:

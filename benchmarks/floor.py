@@ -58,7 +58,7 @@ def cryptography() -> dict[str, Callable[[], object]]:
     shared, signature = ffi.new("unsigned char[32]"), ffi.new("secp256k1_ecdsa_recoverable_signature *")
     lib.secp256k1_ecdsa_sign_recoverable(CTX, signature, digest, secret, ffi.NULL, ffi.NULL)
     signed, recovered = signature[0], ffi.new("secp256k1_pubkey *")
-    given = ffi.new("secp256k1_ecdsa_recoverable_signature *", signed)
+    parsed_signature = ffi.new("secp256k1_ecdsa_recoverable_signature *", signed)
     encoded, metadata = os.urandom(ENCODED), os.urandom(METADATA)
     key, nonce = os.urandom(16), os.urandom(12)
     sealed = AESGCM(key).encrypt(nonce, encoded, None)
@@ -73,7 +73,7 @@ def cryptography() -> dict[str, Callable[[], object]]:
         "a point": lambda: lib.secp256k1_ec_pubkey_parse(CTX, parsed, serialised, 65),
         "ECDH": lambda: lib.secp256k1_ecdh(CTX, shared, point, secret, ffi.NULL, ffi.NULL),
         "a signature": lambda: lib.secp256k1_ecdsa_sign_recoverable(CTX, signature, digest, secret, ffi.NULL, ffi.NULL),
-        "a signer": lambda: lib.secp256k1_ecdsa_recover(CTX, recovered, given, digest),
+        "a signer": lambda: lib.secp256k1_ecdsa_recover(CTX, recovered, parsed_signature, digest),
         "Keccak-256": keccak256,
         "SHA-256": lambda: hashlib.sha256(key).digest(),
         "HMAC": lambda: hmac.digest(key, encoded, "sha256"),
@@ -86,8 +86,8 @@ def seconds_of(work: Callable[[], object]) -> float:
     """Return the CPU seconds of a call, at the best of several times."""
     best = float("inf")
     for _ in range(TIMES):
-        count, begun = 0, time.thread_time()
-        while (used := time.thread_time() - begun) < SECONDS:
+        count, start_time = 0, time.thread_time()
+        while (used := time.thread_time() - start_time) < SECONDS:
             for _ in range(20):
                 work()
             count += 20
@@ -148,14 +148,14 @@ def rows(directory: Path) -> dict[str, float]:
     """Return the CPU seconds of a row of each kind, in Postgres, its log and its checkpoint included."""
     with PostgresServer(directory / "postgres") as server, psycopg.connect(server.dsn, autocommit=True) as connection:
         runner.migrate(connection)
-        found = {}
+        costs = {}
         for name, statement in ROWS.items():
             before = _cpu(server)
             for _ in range(TIMES * 10):
                 connection.execute(statement, {"count": BATCH, "seed": os.urandom(8).hex()})
             connection.execute("CHECKPOINT")
-            found[name] = (_cpu(server) - before) / (TIMES * 10 * BATCH)
-        return found
+            costs[name] = (_cpu(server) - before) / (TIMES * 10 * BATCH)
+        return costs
 
 
 def _cpu(server: Process) -> float:
@@ -175,9 +175,9 @@ def exchange(directory: Path) -> float:
 
 
 def _used(work: Callable[[], None]) -> float:
-    begun = time.process_time()
+    start_time = time.process_time()
     work()
-    return time.process_time() - begun
+    return time.process_time() - start_time
 
 
 @contextmanager
@@ -192,20 +192,20 @@ def _handles(url: str, body: bytes) -> Iterator[Callable[[int], None]]:
         free.append(handle)
 
     def post(count: int) -> None:
-        left = under_way = count
+        remaining = under_way = count
         while under_way:
-            while free and left:
+            while free and remaining:
                 multi.add_handle(free.pop())
-                left -= 1
+                remaining -= 1
             multi.perform()
-            _, done, failed = multi.info_read()
+            _, handles, failed = multi.info_read()
             if failed:
                 raise RuntimeError(failed[0][2])
-            for handle in done:
+            for handle in handles:
                 multi.remove_handle(handle)
                 free.append(handle)
-            under_way -= len(done)
-            if under_way and not done:
+            under_way -= len(handles)
+            if under_way and not handles:
                 multi.select(1.0)
 
     yield post

@@ -122,16 +122,16 @@ def measure(bench: Bench, load: Load) -> Measured:
     # The messages that it would find are still in the node's cache.
     fault = gorush_fault(stack.gorush_url, **load.fault) if load.fault else nullcontext()
     with suspended(bench.part("ingest reconcile")), fault:
-        idle, begun = idle_cpu(stack), time.monotonic()
+        idle, start_time = idle_cpu(stack), time.monotonic()
         if load.rate is None:
-            begun, before, per_second = backlog(bench, messages)
+            start_time, before, per_second = backlog(bench, messages)
         else:
             before = cpu(stack)
-            found = waits(bench, messages, load.rate, noise, load.rate * load.garbage, patience=PATIENCE)
-            p99 = percentile(found, 0.99)
+            latencies = waits(bench, messages, load.rate, noise, load.rate * load.garbage, patience=PATIENCE)
+            p99 = percentile(latencies, 0.99)
             rest(bench)
         bench.connection.execute("CHECKPOINT")
-        seconds, after = time.monotonic() - begun, cpu(stack)
+        seconds, after = time.monotonic() - start_time, cpu(stack)
     used = {name: after[name] - before[name] - idle[name] * seconds for name in idle}
     return Measured(
         cpu={name: 1e6 * each / len(messages) for name, each in used.items()}, per_second=per_second, p99=p99
@@ -144,7 +144,7 @@ def backlog(bench: Bench, messages: list[Made]) -> tuple[float, dict[str, float]
     with suspended(bench.part("ingest live")):
         relay(stack.node_url, messages)
         node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
-        used, begun, begun_at = cpu(stack), time.monotonic(), time.time()
+        used, start_time, begun_at = cpu(stack), time.monotonic(), time.time()
     wait_until(
         lambda: handled(bench, before)[0] >= len(messages), timeout=PATIENCE, what="all are handled", interval=0.2
     )
@@ -152,12 +152,12 @@ def backlog(bench: Bench, messages: list[Made]) -> tuple[float, dict[str, float]
     _, last = handled(bench, before)
     effects = [each["arrivedAt"] for each in log_after(stack.node_url, node_log)[0]]
     effects += [each["at"] for each in log_after(stack.gorush_url, gorush_log)[0]]
-    return begun, used, len(messages) / (max([last, *effects]) - begun_at)
+    return start_time, used, len(messages) / (max([last, *effects]) - begun_at)
 
 
 def waits(
     bench: Bench,
-    sent: Sequence[made.Made],
+    messages: Sequence[made.Made],
     rate: float,
     noise: Sequence[made.Made] = (),
     noise_rate: float = 0.0,
@@ -168,7 +168,7 @@ def waits(
 
     Args:
         bench: that is loaded.
-        sent: each has a delivery key or a topic on which it is answered, and no other message the same.
+        messages: each has a delivery key or a topic on which it is answered, and no other message the same.
         rate: of these, a second.
         noise: messages that are not waited for.
         noise_rate: of the noise, a second.
@@ -179,26 +179,26 @@ def waits(
     """
     stack = bench.stack
     node_log, gorush_log = position(stack.node_url), position(stack.gorush_url)
-    deadline = time.monotonic() + len(sent) / rate + patience
-    futures = [bench.pool.submit(relay_at, stack.node_url, sent, rate)]
+    deadline = time.monotonic() + len(messages) / rate + patience
+    futures = [bench.pool.submit(relay_at, stack.node_url, messages, rate)]
     if noise:
         futures.append(bench.pool.submit(relay_at, stack.node_url, noise, noise_rate))
-    hashes, effects = {f"0x{each.hash}" for each in sent}, {_effect(each) for each in sent}
+    hashes, effects = {f"0x{each.hash}" for each in messages}, {_effect(each) for each in messages}
     arrived: dict[str, float] = {}
-    done: dict[str, float] = {}
-    while len(done) < len(effects) and time.monotonic() < deadline:
+    effect_times: dict[str, float] = {}
+    while len(effect_times) < len(effects) and time.monotonic() < deadline:
         # Both logs are bounded: what is not read while it happens may be gone.
         new, node_log = log_after(stack.node_url, node_log)
-        found = [(each["contentTopic"], each["arrivedAt"]) for each in new]
+        arrivals = [(each["contentTopic"], each["arrivedAt"]) for each in new]
         arrived |= {each["hash"]: each["arrivedAt"] for each in new if each["hash"] in hashes}
         new, gorush_log = log_after(stack.gorush_url, gorush_log)
-        for effect, at in [*found, *((delivery_key_of(each), each["at"]) for each in new)]:
+        for effect, at in [*arrivals, *((delivery_key_of(each), each["at"]) for each in new)]:
             if effect in effects:
-                done.setdefault(effect, at)  # what is tried again arrived before
+                effect_times.setdefault(effect, at)  # what is tried again arrived before
         time.sleep(0.5)
     for future in futures:
         future.result()
-    return [done.get(_effect(each), math.inf) - arrived.get(f"0x{each.hash}", 0.0) for each in sent]
+    return [effect_times.get(_effect(each), math.inf) - arrived.get(f"0x{each.hash}", 0.0) for each in messages]
 
 
 def _effect(message: made.Made) -> str:

@@ -56,9 +56,9 @@ class Made:
 
 def key(partitions: range) -> PrivateKey:
     """Return a new key of one of these partitions."""
-    while (found := PrivateKey.generate()).public_key.partition not in partitions:
+    while (private_key := PrivateKey.generate()).public_key.partition not in partitions:
         pass
-    return found
+    return private_key
 
 
 def registration(server: bytes, _: int, script: str = "") -> tuple[Made, User]:
@@ -80,11 +80,11 @@ def query(*users: User) -> Made:
 
 def request(server: bytes, *users: User, size: int = 64) -> Made:
     """Return a request of a notification to each user, with so many bytes of message; the first push is its effect."""
-    asked = [item(user, message=os.urandom(size)) for user in users]
+    notifications = [item(user, message=os.urandom(size)) for user in users]
     message_id = os.urandom(32)
-    inner = PushNotificationRequest(requests=asked, message_id=message_id).SerializeToString()
-    message = messages.request(key(UNAWAITED), PublicKey(server), asked, message_id)
-    return Made.of(message, delivery_key(message_id, parse_request(inner, most_items=len(asked)).items[0]))
+    inner = PushNotificationRequest(requests=notifications, message_id=message_id).SerializeToString()
+    message = messages.request(key(UNAWAITED), PublicKey(server), notifications, message_id)
+    return Made.of(message, delivery_key(message_id, parse_request(inner, most_items=len(notifications)).items[0]))
 
 
 def item(user: User, **fields: object) -> PushNotification:

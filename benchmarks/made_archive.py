@@ -31,9 +31,9 @@ def rows(key_file: str, users: int, batches: Iterable[pa.RecordBatch]) -> Iterat
     """Make the messages with these numbers."""
     server = keyfile.read(Path(key_file), PrivateKey.from_hex)
     for batch in batches:
-        made = [message(server, users, number) for number in batch.column(0).to_pylist()]
+        batch_messages = [message(server, users, number) for number in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_pylist(
-            [{"hash": message_hash(SHARD, each), "pubsub_topic": SHARD, **asdict(each)} for each in made],
+            [{"hash": message_hash(SHARD, each), "pubsub_topic": SHARD, **asdict(each)} for each in batch_messages],
             SCHEMA,
         )
 
@@ -60,8 +60,8 @@ def message(server: PrivateKey, users: int, number: int) -> WakuMessage:
         if luck < 0.35:
             fields["grant"] = chance.randbytes(64) + b"\0"
         inner = seal_registration(messages.registration(client, to, **fields), client, to)
-    [made] = envelopes.to_key(client, to, kind, inner, timestamp=at)
+    [envelope] = envelopes.to_key(client, to, kind, inner, timestamp=at)
     if 0.35 <= luck < 0.4:
         [other] = envelopes.to_key(client, client.public_key, kind, inner, timestamp=at)
-        made = WakuMessage(payload=other.payload, content_topic=made.content_topic, timestamp=at)
-    return made
+        envelope = WakuMessage(payload=other.payload, content_topic=envelope.content_topic, timestamp=at)
+    return envelope

@@ -117,15 +117,15 @@ def capacity(size: Size) -> None:
 def tidy(size: Size) -> None:
     pipeline(size, "tidy")
     paths = files(size.dsn)
-    stored = sum(Path(path).stat().st_size for path in paths)
+    total = sum(Path(path).stat().st_size for path in paths)
     plain = size.folder / "plain.parquet"
     with duckdb.connect() as database:
         [(rows,)] = database.read_parquet(paths).aggregate("count(*)").fetchall()
         database.read_parquet(paths).write_parquet(str(plain), compression="zstd")
-    told = (
-        f"{stored / rows:.1f} bytes an event in {len(paths)} files, {plain.stat().st_size / rows:.1f} in plain Parquet"
+    sizes = (
+        f"{total / rows:.1f} bytes an event in {len(paths)} files, {plain.stat().st_size / rows:.1f} in plain Parquet"
     )
-    print(f"  {rows:,} events, {told}", flush=True)
+    print(f"  {rows:,} events, {sizes}", flush=True)
     plain.unlink()
 
 

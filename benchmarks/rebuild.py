@@ -55,8 +55,8 @@ def make(folder: Path, key_file: Path, count: int) -> None:
         for first in range(0, count, 50_000):
             part = target / f"part{first:09}"
             ids = spark.range(first, min(count, first + 50_000), numPartitions=2)
-            made = ids.mapInArrow(partial(rows, str(key_file), count // OF_A_USER), from_arrow_schema(SCHEMA))
-            made.write.mode("overwrite").option("compression", "zstd").parquet(str(part))
+            frame = ids.mapInArrow(partial(rows, str(key_file), count // OF_A_USER), from_arrow_schema(SCHEMA))
+            frame.write.mode("overwrite").option("compression", "zstd").parquet(str(part))
             print(f"  {part.name} after {time.perf_counter() - begin:.0f} s", flush=True)
     size = sum(path.stat().st_size for path in target.glob("*/*.parquet"))
     print(f"{count} messages, {size / 1e6:.0f} MB of Parquet", flush=True)

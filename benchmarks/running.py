@@ -108,21 +108,21 @@ def _end(number: int, _frame: object) -> None:
     sys.exit(128 + number)
 
 
-def relay(url: str, sent: list[Made]) -> None:
+def relay(url: str, messages: list[Made]) -> None:
     """Let messages arrive at the node as its peers would relay them: the generator's cost is not the server's."""
     with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
-        for start in range(0, len(sent), RELAYED_AT_ONCE):
-            _relay_some(http, sent[start : start + RELAYED_AT_ONCE])
+        for start in range(0, len(messages), RELAYED_AT_ONCE):
+            _relay_some(http, messages[start : start + RELAYED_AT_ONCE])
 
 
-def relay_at(url: str, sent: list[Made], rate: float) -> None:
+def relay_at(url: str, messages: list[Made], rate: float) -> None:
     """Let messages arrive at the node at an even rate (a second)."""
     every = max(1, int(rate / 100))
-    begun = time.monotonic()
+    start_time = time.monotonic()
     with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
-        for start in range(0, len(sent), every):
-            time.sleep(max(0.0, begun + start / rate - time.monotonic()))
-            _relay_some(http, sent[start : start + every])
+        for start in range(0, len(messages), every):
+            time.sleep(max(0.0, start_time + start / rate - time.monotonic()))
+            _relay_some(http, messages[start : start + every])
 
 
 def _relay_some(http: httpx2.Client, some: list[Made]) -> None:
@@ -177,9 +177,9 @@ def _resume(member: psutil.Process) -> None:
 
 def idle_cpu(stack: Stack) -> dict[str, float]:
     """Return the CPU seconds a second of each process of a server that has nothing to do."""
-    before, begun = cpu(stack), time.monotonic()
+    before, start_time = cpu(stack), time.monotonic()
     time.sleep(IDLE)
-    after, seconds = cpu(stack), time.monotonic() - begun
+    after, seconds = cpu(stack), time.monotonic() - start_time
     return {name: (after[name] - before[name]) / seconds for name in after if name not in OUTSIDE}
 
 
@@ -243,8 +243,8 @@ def _waiting(bench: Bench) -> int:
     """Return how much of the begun work is not done."""
     unread = httpx2.get(f"{bench.stack.node_url}/dev/counters", trust_env=False).json()["unread"]
     queued = sum(map(bench.redis.llen, POOLS)) + bench.redis.hlen(UNACKED)
-    [(stored,)] = bench.connection.execute(STORED).fetchall()
-    return int(unread + queued + stored)
+    [(row_count,)] = bench.connection.execute(STORED).fetchall()
+    return int(unread + queued + row_count)
 
 
 def handled(bench: Bench, since: datetime) -> tuple[int, float]:

@@ -132,17 +132,19 @@ def show_pending(console: Console, count: int, milliseconds: int, throttled: int
                 time.sleep(20)
                 _show_memory(console, f"gorush down, {_pending(connection):,} pending", watched_processes)
             wait_until(lambda: _pending(connection) < count, timeout=120, what="gorush is used again", interval=0.2)
-            left, begun = _pending(connection), time.monotonic()
-            found = _latencies(bench, rate)
-            console.print(f"first attempts at {rate}/s while the backlog drains: {found}")
-            drained = (left - _pending(connection)) / (time.monotonic() - begun)
+            backlog_size, start_time = _pending(connection), time.monotonic()
+            latencies = _latencies(bench, rate)
+            console.print(f"first attempts at {rate}/s while the backlog drains: {latencies}")
+            drained = (backlog_size - _pending(connection)) / (time.monotonic() - start_time)
             console.print(f"drains by {drained:.0f}/s beside them")
             _show_memory(console, "while it drains", watched_processes)
             if throttled:
                 return
             wait_until(lambda: _pending(connection) == 0, timeout=3600, what="all are delivered", interval=2)
-            seconds = time.monotonic() - begun
-            console.print(f"{left:,} deliveries drained in {seconds:.0f} s, {left / seconds:.0f} a second")
+            seconds = time.monotonic() - start_time
+            console.print(
+                f"{backlog_size:,} deliveries drained in {seconds:.0f} s, {backlog_size / seconds:.0f} a second"
+            )
             _show_memory(console, "after it", watched_processes)
 
 
@@ -160,23 +162,27 @@ def show_outage(console: Console, seconds: int, rate: int) -> None:
         messages = requests(bench, rate * seconds)
         with bench.stack.connect() as connection:
             with gorush_fault(bench.stack.gorush_url, kind="status", status=503):
-                begun = time.monotonic()
+                start_time = time.monotonic()
                 relay_at(bench.stack.node_url, messages, rate)
                 most = 0.9 * len(messages)
                 wait_until(lambda: _pending(connection) >= most, timeout=TIMEOUT, what="pushes are pending")
-                console.print(f"gorush away for {time.monotonic() - begun:.0f} s: {_pending(connection):,} pending")
-            begun, gone = time.monotonic(), None
-            while gone is None:
-                left, latencies = _pending(connection), _latencies(bench, rate)
-                gone = time.monotonic() - begun if _pending(connection) < 0.01 * len(messages) else None
-                console.print(f"{time.monotonic() - begun:.0f} s after: {left:,} were pending; new pushes: {latencies}")
-            console.print(f"gone after {gone:.0f} s; without a backlog: {_latencies(bench, rate)}")
+                console.print(
+                    f"gorush away for {time.monotonic() - start_time:.0f} s: {_pending(connection):,} pending"
+                )
+            start_time, drain_seconds = time.monotonic(), None
+            while drain_seconds is None:
+                pending, latencies = _pending(connection), _latencies(bench, rate)
+                drain_seconds = time.monotonic() - start_time if _pending(connection) < 0.01 * len(messages) else None
+                console.print(
+                    f"{time.monotonic() - start_time:.0f} s after: {pending:,} were pending; new pushes: {latencies}"
+                )
+            console.print(f"gone after {drain_seconds:.0f} s; without a backlog: {_latencies(bench, rate)}")
 
 
 def _latencies(bench: Bench, rate: int) -> str:
     """Return how long pushes of first attempts take from node to gorush, at an even rate."""
-    found = sorted(waits(bench, requests(bench, rate * SECONDS), rate, patience=TIMEOUT))
-    middle, late = percentile(found, 0.5), percentile(found, 0.99)
+    latencies = sorted(waits(bench, requests(bench, rate * SECONDS), rate, patience=TIMEOUT))
+    middle, late = percentile(latencies, 0.5), percentile(latencies, 0.99)
     return f"p50 {1000 * middle:.0f} ms, p99 {1000 * late:.0f} ms"
 
 
@@ -198,14 +204,17 @@ def show_growth(console: Console, messages: int) -> None:
     """
     with running(1) as bench:
         register(bench, 500)
-        found = {}
-        for done in track(range(STEP, messages + 1, STEP), description="messages", console=console):
+        usage = {}
+        for message_count in track(range(STEP, messages + 1, STEP), description="messages", console=console):
             relay(bench.stack.node_url, requests(bench, STEP))
             rest(bench)
             parent, child = (each.memory_full_info().uss / MIB for each in family(bench.stack.workers["dispatch"]))
-            found[done] = parent, child
-    for done, (parent, child) in found.items():
-        console.print(f"after {done:,} messages: parent {parent:.1f} MiB, process {child:.1f} MiB")
-    last, half = max(found), min(done for done in found if done >= messages / 2)
-    grown = [now - before for before, now in zip(found[half], found[last], strict=True)]
+            usage[message_count] = parent, child
+    for message_count, (parent, child) in usage.items():
+        console.print(f"after {message_count:,} messages: parent {parent:.1f} MiB, process {child:.1f} MiB")
+    last, half = (
+        max(usage),
+        min(message_count for message_count in usage if message_count >= messages / 2),
+    )
+    grown = [now - before for before, now in zip(usage[half], usage[last], strict=True)]
     console.print(f"growth from {half:,} to {last:,} messages: parent {grown[0]:.2f} MiB, process {grown[1]:.2f} MiB")

@@ -91,12 +91,12 @@ def measure() -> dict[str, Cost]:
         users = [user for _, user in pairs]
         look([message for message, _ in pairs[:500]])  # all that is done once
         set_topic_keys(bench, users[:20])
-        found = {"registration": look([message for message, _ in pairs[500:]])}
-        asked = [users[number % 20] for number in range(COUNT)]
-        found["query"] = look(bench.make(made.query, asked))
-        found["push request"] = look(bench.make(partial(made.request, bench.server), users[:COUNT]))
-        found["foreign"] = look(bench.make(partial(made.garbage, bench.server), list(range(COUNT))))
-        return found
+        costs = {"registration": look([message for message, _ in pairs[500:]])}
+        queried_users = [users[number % 20] for number in range(COUNT)]
+        costs["query"] = look(bench.make(made.query, queried_users))
+        costs["push request"] = look(bench.make(partial(made.request, bench.server), users[:COUNT]))
+        costs["foreign"] = look(bench.make(partial(made.garbage, bench.server), list(range(COUNT))))
+        return costs
 
 
 def _cost(bench: Bench, messages: list[Made]) -> Cost:
@@ -107,8 +107,8 @@ def _cost(bench: Bench, messages: list[Made]) -> Cost:
     with suspended(stack.reconcile):
         idle = idle_cpu(stack)
         [(position,)] = connection.execute("SELECT pg_current_wal_lsn()").fetchall()
-        begun, used, _ = backlog(bench, messages)
-        seconds, after = time.monotonic() - begun, cpu(stack)
+        start_time, used, _ = backlog(bench, messages)
+        seconds, after = time.monotonic() - start_time, cpu(stack)
         [(wal,)] = connection.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::float8", [position]).fetchall()
     grown = Stored.now(connection, bench.redis).since(before)
     spent = {name: after[name] - used[name] - idle[name] * seconds for name in idle}
@@ -178,8 +178,8 @@ def main() -> int:
     todo.add_argument("--costs", type=Path, metavar="JSON", help="print the tables that follow from these measurements")
     options = parser.parse_args()
     if options.measure:
-        found = {kind: asdict(cost) for kind, cost in measure().items()}
-        options.measure.write_text(json.dumps(found, indent=1) + "\n")
+        measurements = {kind: asdict(cost) for kind, cost in measure().items()}
+        options.measure.write_text(json.dumps(measurements, indent=1) + "\n")
         return 0
     costs = {kind: Cost(**each) for kind, each in json.loads(options.costs.read_text()).items()}
     columns = [rows(costs, users) for users in USERS]

@@ -156,8 +156,8 @@ def main() -> None:
             figures = {root: measured(root, loads, options.concurrency) for root in roots}
             for load in loads:
                 results[load.name].append((figures[other][load.name], figures[ROOT][load.name]))
-            found = ", ".join(f"{load.name} {ratios_of_cpu(results[load.name][-1:]).median:.2f}" for load in loads)
-            console.print(f"pair {number + 1}: {found}")
+            ratios = ", ".join(f"{load.name} {ratios_of_cpu(results[load.name][-1:]).median:.2f}" for load in loads)
+            console.print(f"pair {number + 1}: {ratios}")
             progress.update(task, advance=1)
             if options.json:
                 options.json.write_text(as_json(results))
@@ -167,7 +167,9 @@ def main() -> None:
 
 
 def as_json(results: dict[str, Pairs]) -> str:
-    pairs = {name: [[asdict(base), asdict(ours)] for base, ours in found] for name, found in results.items()}
+    pairs = {
+        name: [[asdict(base), asdict(ours)] for base, ours in pairs_of_load] for name, pairs_of_load in results.items()
+    }
     return json.dumps(pairs, indent=1) + "\n"
 
 

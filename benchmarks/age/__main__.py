@@ -57,12 +57,12 @@ def make(server: PostgresServer, size: Size, mark: Path, console: Console) -> No
             connection.execute("DROP SCHEMA IF EXISTS wakupush_lake, public CASCADE")
             connection.execute("CREATE SCHEMA public")
         runner.migrate(connection)
-    made, begun = mark.read_text().split() if mark.exists() else ("", "0")
+    mark_size, mark_time = mark.read_text().split() if mark.exists() else ("", "0")
     parts = (
         ()
-        if made != repr(size).replace(" ", "")
+        if mark_size != repr(size).replace(" ", "")
         else DATED
-        if time.time() - float(begun) > FRESH_SECONDS
+        if time.time() - float(mark_time) > FRESH_SECONDS
         else DATED[2:]
     )
     counts = size.rows(RetentionSettings())
@@ -113,11 +113,11 @@ def main() -> int:
             console.print(f"{work.name}: {results[-1].elapsed:.2f} s")
     console.width = max(console.width, WIDTH)
     console.print(table(results))
-    found = Counter(finding for result in results for finding in result.findings())
-    for finding in found:
+    findings = Counter(finding for result in results for finding in result.findings())
+    for finding in findings:
         console.print(finding, style="red", markup=False)
-    console.print(f"{len(found)} findings")
-    return int(bool(found))
+    console.print(f"{len(findings)} findings")
+    return int(bool(findings))
 
 
 if __name__ == "__main__":

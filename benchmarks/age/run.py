@@ -51,7 +51,7 @@ class Result:
     #: Bytes of write-ahead log.
     wal: int
     #: Seconds of the longest wait of others for a lock.
-    waited: float
+    lock_wait: float
     failure: str = ""
 
     @property
@@ -65,8 +65,8 @@ class Result:
         """Say what must not be."""
         if self.failure:
             yield f"{self.work.name} failed: {self.failure}"
-        if self.waited > MOST_WAIT:
-            yield f"{self.work.name}: others waited {1000 * self.waited:.0f} ms for a lock"
+        if self.lock_wait > MOST_WAIT:
+            yield f"{self.work.name}: others waited {1000 * self.lock_wait:.0f} ms for a lock"
         if not self.work.may_be_long and self.share > MOST_SHARE:
             yield f"{self.work.name}: {100 * self.share:.0f} % of a day for the work of a day"
         yield from findings(self.statements, with_times=not self.work.may_be_long)
@@ -74,11 +74,11 @@ class Result:
 
 def findings(statements: Iterable[Statement], *, with_times: bool) -> Iterator[str]:
     """Say which statements read too much, or take too long."""
-    for one in {each.name: each for each in sorted(statements, key=lambda each: each.read)}.values():
+    for one in {each.name: each for each in sorted(statements, key=lambda each: each.scanned_rows)}.values():
         if large := {table: rows for table, rows in one.scanned.items() if rows > SMALL_TABLE}:
             yield f"{one.name} reads all of {', '.join(f'{table} ({rows:,} rows)' for table, rows in large.items())}"
-        elif one.read > BOUNDED.get(one.name, FREE_ROWS) + MOST_RATIO * one.wanted:
-            yield f"{one.name} reads {one.read:,} rows for {one.wanted:,}"
+        elif one.scanned_rows > BOUNDED.get(one.name, FREE_ROWS) + MOST_RATIO * one.result_rows:
+            yield f"{one.name} reads {one.scanned_rows:,} rows for {one.result_rows:,}"
         if with_times and one.seconds > MOST_SECONDS:
             yield f"{one.name} takes {one.seconds:.1f} s"
 
@@ -95,13 +95,13 @@ def run(work: Work, recorder: Recorder, connection: psycopg.Connection, waits: C
     recorder.statements.clear()
     waits()
     before = _wal(connection)
-    failure, rows, begun = "", 0, time.monotonic()
+    failure, rows, start_time = "", 0, time.monotonic()
     try:
-        found = work.run()
-        rows = found if isinstance(found, int) and not isinstance(found, bool) else 0
+        result = work.run()
+        rows = result if isinstance(result, int) and not isinstance(result, bool) else 0
     except Exception as error:  # noqa: BLE001 - a table of what works has a row for what does not
         failure = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    elapsed = time.monotonic() - begun
+    elapsed = time.monotonic() - start_time
     wal = _wal(connection) - before
     statements = list(recorder.statements)
     return Result(
@@ -128,17 +128,20 @@ class Bystander:
 
     dsn: str
     log: Path
-    _read: int = 0
+    _position: int = 0
     _over: Event = field(default_factory=Event)
 
     def longest(self) -> float:
         """Return the seconds of the longest wait for a lock since the last call, of those above `MOST_WAIT`."""
         with self.log.open("rb") as log:
-            log.seek(self._read)
+            log.seek(self._position)
             text = log.read().decode(errors="replace")
-            self._read = log.tell()
+            self._position = log.tell()
         return max(
-            (float(found) / 1000 for found in re.findall(r"(?:acquired|waiting for) .* after ([\d.]+) ms", text)),
+            (
+                float(milliseconds) / 1000
+                for milliseconds in re.findall(r"(?:acquired|waiting for) .* after ([\d.]+) ms", text)
+            ),
             default=0.0,
         )
 
@@ -163,7 +166,7 @@ class Bystander:
 
 def table(results: Iterable[Result]) -> Table:
     """Return a row for each piece of work."""
-    made = Table(
+    work_table = Table(
         "work",
         "rows",
         "s",
@@ -175,18 +178,18 @@ def table(results: Iterable[Result]) -> Table:
         "% of a day",
         box=None,
     )
-    for column in made.columns[1:]:
+    for column in work_table.columns[1:]:
         column.justify = "right"
     for one in results:
-        made.add_row(
+        work_table.add_row(
             one.work.name,
             f"{one.rows:,}",
             f"{one.elapsed:.3f}",
             f"{one.seconds:.3f}",
-            f"{sum(each.read for each in one.statements):,}",
-            f"{sum(each.wanted for each in one.statements):,}",
+            f"{sum(each.scanned_rows for each in one.statements):,}",
+            f"{sum(each.result_rows for each in one.statements):,}",
             f"{one.wal / MIB:.2f}",
-            f"{1000 * one.waited:.0f}",
+            f"{1000 * one.lock_wait:.0f}",
             f"{100 * one.share:.2f}" if one.work.runs_a_day else "",
         )
-    return made
+    return work_table

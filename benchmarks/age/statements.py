@@ -32,8 +32,8 @@ class Statement:
     #: Seconds, with the round trip, of the execution that counts: the second one, so its pages are in memory.
     seconds: float
     #: Rows that its scans touched, and rows that it returned or changed.
-    read: int
-    wanted: int
+    scanned_rows: int
+    result_rows: int
     #: Tables that were read from their beginning to their end, with the rows of each.
     scanned: dict[str, int]
 
@@ -51,13 +51,13 @@ class Recorder:
         class Cursor(psycopg.Cursor[Any]):
             def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
                 text = query if isinstance(query, str) else query.as_string(self.connection)
-                found = _explain(self.connection, text, params) if text.lstrip().startswith(_EXPLAINED) else None
-                begun = time.perf_counter()
+                plan = _explain(self.connection, text, params) if text.lstrip().startswith(_EXPLAINED) else None
+                start_time = time.perf_counter()
                 try:
                     return super().execute(query, params, **options)
                 finally:
-                    if found is not None:
-                        recorder.statements.append(_statement(text, found, time.perf_counter() - begun))
+                    if plan is not None:
+                        recorder.statements.append(_statement(text, plan, time.perf_counter() - start_time))
 
         connection.cursor_factory = Cursor
 
@@ -65,12 +65,12 @@ class Recorder:
 def _explain(connection: Connection, query: str, values: Any) -> dict[str, Any]:
     """Execute a statement as Postgres would after some times, and take it back; return its plan."""
     names = list(dict.fromkeys(_PARAMETER.findall(query)))
-    text = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", query).replace("%%", "%")
-    given = [values[name] for name in names]
-    arguments = sql.SQL(", ").join(map(sql.Literal, given))
+    text = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", query).replace("%%", "%")
+    parameters = [values[name] for name in names]
+    arguments = sql.SQL(", ").join(map(sql.Literal, parameters))
     name = f"explained_{next(_NUMBERS)}"
     execute = sql.SQL("EXECUTE {}").format(sql.Identifier(name)) + (
-        sql.SQL("({})").format(arguments) if given else sql.SQL("")
+        sql.SQL("({})").format(arguments) if parameters else sql.SQL("")
     )
     with psycopg.Cursor(connection) as cursor, connection.transaction(force_rollback=True):
         cursor.execute(f"PREPARE {name} AS {text}")
@@ -96,8 +96,10 @@ def _statement(query: str, plan: dict[str, Any], seconds: float) -> Statement:
     return Statement(
         name=NAMES.get(query) or " ".join(query.split())[:40],
         seconds=seconds,
-        read=int(sum(map(_touched, scans))),
-        wanted=int(max(_wanted(node) for node in nodes if node is plan or node["Node Type"] == "ModifyTable")),
+        scanned_rows=int(sum(map(_touched, scans))),
+        result_rows=int(
+            max(_result_rows(node) for node in nodes if node is plan or node["Node Type"] == "ModifyTable")
+        ),
         scanned={
             node["Relation Name"]: int(_touched(node) / max(node["Actual Loops"], 1))
             for node in scans
@@ -117,7 +119,7 @@ def _touched(node: dict[str, Any]) -> float:
     return (node["Actual Rows"] + removed) * node["Actual Loops"]
 
 
-def _wanted(node: dict[str, Any]) -> float:
+def _result_rows(node: dict[str, Any]) -> float:
     if node["Node Type"] == "ModifyTable":
         return sum(child["Actual Rows"] * child["Actual Loops"] for child in node["Plans"][:1])
     return node["Actual Rows"] * node["Actual Loops"]

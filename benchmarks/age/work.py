@@ -167,11 +167,11 @@ class Traffic:
         #: Sender, item and id of each request.
         self._requests: list[tuple[PrivateKey, PushNotification, bytes]] = []
 
-    def _handle(self, queue: Queue, sent: list[WakuMessage]) -> int:
-        entries = [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in sent]
+    def _handle(self, queue: Queue, published_messages: list[WakuMessage]) -> int:
+        entries = [Entry(SHARD, message_hash(SHARD, message), time.time(), message) for message in published_messages]
         isolation.handle(self._worker, queue, entries, alone=False)
         self._worker.followers.wait()
-        return len(sent)
+        return len(published_messages)
 
     def _registrations(self, version: int, **fields: object) -> list[WakuMessage]:
         if not self._contents:
@@ -215,8 +215,8 @@ class Traffic:
         return self._handle(REGISTRATION, self._registrations(4, unregister=True))
 
     def query(self) -> int:
-        asked = [random.choice(self._clients).public_key.key_hash for _ in range(BATCH)]
-        return self._handle(QUERY, [messages.query(PrivateKey.generate(), key_hash) for key_hash in asked])
+        key_hashes = [random.choice(self._clients).public_key.key_hash for _ in range(BATCH)]
+        return self._handle(QUERY, [messages.query(PrivateKey.generate(), key_hash) for key_hash in key_hashes])
 
     def request(self) -> int:
         items = [
@@ -227,10 +227,10 @@ class Traffic:
         return self.request_again()
 
     def request_again(self) -> int:
-        sent = [
+        requests = [
             messages.request(sender, self._server, [item], message_id) for sender, item, message_id in self._requests
         ]
-        return self._handle(DISPATCH, sent)
+        return self._handle(DISPATCH, requests)
 
     def request_in_vain(self) -> int:
         with gorush_fault(str(self._worker.settings.gorush.url[0]), kind="status", status=503):

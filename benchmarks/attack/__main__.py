@@ -45,9 +45,9 @@ SHARE = 0.25
 
 @contextmanager
 def world(population: int) -> Iterator[World]:
-    given = {name: value for name, value in os.environ.items() if name.startswith("WAKUPUSH_")}
-    given.pop("WAKUPUSH_IDENTITY_KEY", None)  # the key that counts is in a file of the stack
-    with running(CONCURRENCY, pools=POOLS, **(given | SETTINGS)) as bench:
+    environment = {name: value for name, value in os.environ.items() if name.startswith("WAKUPUSH_")}
+    environment.pop("WAKUPUSH_IDENTITY_KEY", None)  # the key that counts is in a file of the stack
+    with running(CONCURRENCY, pools=POOLS, **(environment | SETTINGS)) as bench:
         opened = World(bench, population)
         opened.queried  # noqa: B018 - registers honest users
         yield opened

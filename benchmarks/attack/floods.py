@@ -65,7 +65,7 @@ def with_a_key(world: World, count: int) -> list[Message]:
 
 
 def replays(world: World, count: int) -> list[Message]:
-    return world.make(partial(strangers.replay, world.known, PrivateKey.generate().secret), count)
+    return world.make(partial(strangers.replay, world.queried_user, PrivateKey.generate().secret), count)
 
 
 def asking(whom: str, others: int = 0) -> Make:

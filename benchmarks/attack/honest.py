@@ -29,8 +29,8 @@ def request(server: bytes, users: Sequence[User], items: int, size: int, number:
     return (made.request(server, *made.turn(users, items, number * items), size=size),)
 
 
-def query(users: Sequence[User], asked: int, number: int) -> Message:
-    return (made.query(*made.turn(users, asked, number)),)
+def query(users: Sequence[User], user_count: int, number: int) -> Message:
+    return (made.query(*made.turn(users, user_count, number)),)
 
 
 def registration(server: bytes, listed: int, _: int) -> Message:
@@ -43,8 +43,8 @@ def requests(items: int, size: int) -> Callable[[World, int], list[Message]]:
     return lambda world, count: world.make(partial(request, world.server, world.users, items, size), count)
 
 
-def queries(asked: int) -> Callable[[World, int], list[Message]]:
-    return lambda world, count: world.make(partial(query, world.queried, asked), count)
+def queries(user_count: int) -> Callable[[World, int], list[Message]]:
+    return lambda world, count: world.make(partial(query, world.queried, user_count), count)
 
 
 def registrations(listed: int) -> Callable[[World, int], list[Message]]:

@@ -118,12 +118,12 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
             relay(stack.node_url, flat(messages))
             others = Share(used_by_others)
             peaks = Peaks({"ingest": stack.ingest, "reconcile": stack.reconcile, "beat": stack.beat, **stack.workers})
-            used, begun = cpu(stack), time.monotonic()
+            used, start_time = cpu(stack), time.monotonic()
         world.rest()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start_time
     time.sleep(WALKS)
     world.rest()
-    elapsed, after = time.monotonic() - begun, cpu(stack)
+    elapsed, after = time.monotonic() - start_time, cpu(stack)
     return Cost(
         messages=len(messages),
         bytes=sum(map(size, messages)),
@@ -138,13 +138,13 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
 
 def capacity(world: World, count: int) -> float:
     """Return how many honest messages a second come through while they arrive: generator and node have their share."""
-    sent = honest.mixed(world, count)
+    messages = honest.mixed(world, count)
     world.derive_nothing()
     world.rest()
-    begun = time.monotonic()
-    relay(world.stack.node_url, sent)
+    start_time = time.monotonic()
+    relay(world.stack.node_url, messages)
     world.rest()
-    return count / (time.monotonic() - begun)
+    return count / (time.monotonic() - start_time)
 
 
 def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None) -> Felt:
@@ -152,22 +152,22 @@ def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None
     count = min(int(rate * seconds), honest.MOST_MIXED)
     seconds = count / rate
     noise = _noise(world, rate, seconds, flood) if flood else []
-    sent = honest.mixed(world, count)
+    messages = honest.mixed(world, count)
     if flood is None or not flood.derives:
         world.derive_nothing()
     others, busy = Share(used_by_others), Share(used_by_all)
-    found = waits(world.bench, sent, rate, flat(noise), len(flat(noise)) / seconds, patience=PATIENCE)
+    latencies = waits(world.bench, messages, rate, flat(noise), len(flat(noise)) / seconds, patience=PATIENCE)
     share, used = others.share(), busy.share()
     world.rest()
     kinds = list(islice(cycle(honest.MIX), count))
-    others_than_first = [wait for wait, kind in zip(found, kinds, strict=True) if kind != "registration"]
+    others_than_first = [wait for wait, kind in zip(latencies, kinds, strict=True) if kind != "registration"]
     return Felt(
         rate=rate,
         noise_rate=len(noise) / seconds,
         p50=percentile(others_than_first, 0.5),
         p99=percentile(others_than_first, 0.99),
-        slowest_first=max(wait for wait, kind in zip(found, kinds, strict=True) if kind == "registration"),
-        lost=found.count(math.inf),
+        slowest_first=max(wait for wait, kind in zip(latencies, kinds, strict=True) if kind == "registration"),
+        lost=latencies.count(math.inf),
         busy=used,
         others=share,
     )

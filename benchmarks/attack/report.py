@@ -50,18 +50,18 @@ class Result:
         if self.stopped:
             return [Aim(self.stopped, (), 0.0, Verdict.MISS)]
         times = [each.cpu_seconds / line.at(each.size) for each, line in zip(self.costs, lines, strict=True)]
-        found = [Aim("times the CPU of an honest message", times, aims.CPU, verdict(times, aims.CPU))]
+        all_aims = [Aim("times the CPU of an honest message", times, aims.CPU, verdict(times, aims.CPU))]
         memory = [max(each.memory_shares.values()) for each in self.costs]
-        found.append(Aim("share of a pod's memory", memory, aims.MEMORY, verdict(memory, aims.MEMORY)))
+        all_aims.append(Aim("share of a pod's memory", memory, aims.MEMORY, verdict(memory, aims.MEMORY)))
         if not self.flood.purpose:
-            stored = [each.stored_for_each_byte for each in self.costs]
-            found.append(Aim("stored bytes a byte", stored, aims.STORED, verdict(stored, aims.STORED)))
+            ratios = [each.stored_for_each_byte for each in self.costs]
+            all_aims.append(Aim("stored bytes a byte", ratios, aims.STORED, verdict(ratios, aims.STORED)))
         if self.felt:
             grown = [ratio(beside.p99, alone.p99) for alone, beside in self.felt]
             slowest = [beside.slowest_first for _, beside in self.felt]
-            found.append(self._latency("times the p99 of requests and queries", grown, aims.P99))
-            found.append(self._latency("seconds of the slowest registration", slowest, aims.FIRST))
-        return found
+            all_aims.append(self._latency("times the p99 of requests and queries", grown, aims.P99))
+            all_aims.append(self._latency("seconds of the slowest registration", slowest, aims.FIRST))
+        return all_aims
 
     def _latency(self, name: str, figures: Sequence[float], most: float) -> Aim:
         """Return an aim for latency, which a machine that others used too may miss."""
@@ -85,24 +85,24 @@ COST_COLUMNS = ("bytes", "CPU µs", "rows", "stored B/B", "Redis B/B", "worker M
 
 def honest_table(costs: dict[str, list[list[Cost]]]) -> Table:
     """Return a row for each kind and size of honest message: medians of the runs."""
-    found = Table("honest", box=None)
+    cost_table = Table("honest", box=None)
     for column in COST_COLUMNS:
-        found.add_column(column, justify="right")
+        cost_table.add_column(column, justify="right")
     for kind, runs in costs.items():
         for of_size in zip(*runs, strict=True):
-            found.add_row(kind, *_cost_cells(of_size))
-    return found
+            cost_table.add_row(kind, *_cost_cells(of_size))
+    return cost_table
 
 
 def table(results: Sequence[Result], lines: dict[str, list[Line]]) -> Table:
     """Return a row for each flood: medians of its runs, and whether it keeps the aims."""
-    found = Table("power", "flood", box=None)
+    flood_table = Table("power", "flood", box=None)
     for column in (*COST_COLUMNS, "of honest", "p50 ms", "p99 ms", "grows", "first s", "busy %", ""):
-        found.add_column(column, justify="right")
+        flood_table.add_column(column, justify="right")
     power = None
     for result in results:
         flood, costs, judged = result.flood, result.costs, result.aims(lines[result.flood.honest])
-        found.add_row(
+        flood_table.add_row(
             flood.power.value if flood.power is not power else "",
             flood.name,
             *([*_cost_cells(costs), f"{median(judged[0].figures):.2f}"] if costs else [""] * 8),
@@ -110,7 +110,7 @@ def table(results: Sequence[Result], lines: dict[str, list[Line]]) -> Table:
             _worst([each.verdict for each in judged]).value,
         )
         power = flood.power
-    return found
+    return flood_table
 
 
 def _cost_cells(costs: Sequence[Cost]) -> list[str]:

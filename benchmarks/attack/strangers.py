@@ -58,15 +58,15 @@ def unsealable(server: bytes, size: int, _: int) -> Message:
 def naming(server: bytes, users: Sequence[User], items: int, token: str | None, number: int) -> Message:
     """Return a request that names so many devices, with this access token or with each one's own."""
     fields = EMPTY if token is None else EMPTY | {"access_token": token}
-    asked = [made.item(user, **fields) for user in made.turn(users, items, number * items)]
-    inner = PushNotificationRequest(requests=asked, message_id=token_bytes(32)).SerializeToString()
+    notifications = [made.item(user, **fields) for user in made.turn(users, items, number * items)]
+    inner = PushNotificationRequest(requests=notifications, message_id=token_bytes(32)).SerializeToString()
     return _to_server(server, Type.PUSH_NOTIFICATION_REQUEST, inner)
 
 
 def naming_nobody(server: bytes, items: int, _: int) -> Message:
     """Return a request of so many items that name no device, as small as possible; each is reported separately."""
-    asked = [PushNotification(type=PushNotification.MESSAGE)] * items
-    inner = PushNotificationRequest(requests=asked, message_id=token_bytes(32)).SerializeToString()
+    notifications = [PushNotification(type=PushNotification.MESSAGE)] * items
+    inner = PushNotificationRequest(requests=notifications, message_id=token_bytes(32)).SerializeToString()
     return _to_server(server, Type.PUSH_NOTIFICATION_REQUEST, inner)
 
 

@@ -55,11 +55,11 @@ class World:
 
     def keys(self, count: int) -> list[bytes]:
         """Return secret keys of clients that wait for an answer, each on a topic of its own."""
-        found: dict[int, bytes] = {}
-        while len(found) < count:
+        secrets_of_partitions: dict[int, bytes] = {}
+        while len(secrets_of_partitions) < count:
             key = made.key(made.AWAITED)
-            found[key.public_key.partition] = key.secret
-        return list(found.values())
+            secrets_of_partitions[key.public_key.partition] = key.secret
+        return list(secrets_of_partitions.values())
 
     def send(self, messages: Sequence[Message]) -> None:
         """Let messages arrive at the node, and wait until the server is done with them."""
@@ -118,7 +118,7 @@ class World:
         return some
 
     @property
-    def known(self) -> User:
+    def queried_user(self) -> User:
         """One of these."""
         return self.queried[0]
 
