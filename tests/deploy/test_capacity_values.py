@@ -48,11 +48,11 @@ def values(tmp_path):
 
 @pytest.mark.parametrize("busiest", [1, 9, 90])
 def test_pools_are_scaled_as_planned(values, busiest):
-    found = of_kind(objects(VALUES["keda"], "--values", values(busiest)), "ScaledObject")
-    assert found.keys() == {f"wakupush-{queue}" for queue in QUEUES}
+    scalers = of_kind(objects(VALUES["keda"], "--values", values(busiest)), "ScaledObject")
+    assert scalers.keys() == {f"wakupush-{queue}" for queue in QUEUES}
     replicas = max(2, math.ceil(busiest / capacity.CONCURRENCY))
     messages = int(QUESTION.wait * capacity.USE / 0.001)
-    for each in found.values():
+    for each in scalers.values():
         spec = each["spec"]
         assert spec["minReplicaCount"] == 2
         assert spec["maxReplicaCount"] == max(3, math.ceil(1.5 * replicas))
@@ -65,8 +65,8 @@ def test_pools_are_scaled_as_planned(values, busiest):
 @pytest.mark.parametrize("busiest", [1, 90])
 def test_unscaled_pools_fit_the_busiest_hour(values, busiest):
     rendered = objects(VALUES["minimal"], "--values", values(busiest), "--set", "settings.gorush.concurrency=8")
-    found = of_kind(rendered, "Deployment")
-    replicas = {found[f"wakupush-{queue}"]["spec"]["replicas"] for queue in QUEUES}
+    deployments = of_kind(rendered, "Deployment")
+    replicas = {deployments[f"wakupush-{queue}"]["spec"]["replicas"] for queue in QUEUES}
     assert replicas == {max(2, math.ceil(busiest / capacity.CONCURRENCY))}
 
 

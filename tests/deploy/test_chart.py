@@ -94,14 +94,14 @@ def test_names_are_unique_and_selectors_match(name):
     for each in rendered:
         match each["kind"]:
             case "Service":
-                wanted = [each["spec"]["selector"]]
+                selectors = [each["spec"]["selector"]]
             case "Deployment" | "StatefulSet" | "PodDisruptionBudget":
-                wanted = [each["spec"]["selector"]["matchLabels"]]
+                selectors = [each["spec"]["selector"]["matchLabels"]]
             case "NetworkPolicy":
-                wanted = [each["spec"]["podSelector"]["matchLabels"]]
+                selectors = [each["spec"]["podSelector"]["matchLabels"]]
             case _:
                 continue
-        for labels in wanted:
+        for labels in selectors:
             assert any(labels.items() <= pod.items() for pod in pods), each["metadata"]["name"]
 
 
@@ -157,9 +157,9 @@ def test_what_is_switched_off_has_no_budget_either():
 @pytest.mark.parametrize("component", yaml.safe_load((CHART / "values.yaml").read_text())["components"])
 def test_what_is_switched_off_is_not_there(component):
     rendered = objects(MINIMAL, "--set", f"components.{component}.enabled=false")
-    left = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered}
-    assert component not in left
-    assert len(left) > 8
+    components = {each["metadata"]["labels"]["app.kubernetes.io/component"] for each in rendered}
+    assert component not in components
+    assert len(components) > 8
 
 
 def test_nothing_writes_while_a_database_is_restored():
@@ -182,9 +182,9 @@ def test_a_component_may_be_placed_by_itself():
         "--set",
         "pod.nodeSelector.pool=all,pod.nodeSelector.zone=a,components.query.pod.nodeSelector.pool=query",
     ]
-    found = {each["metadata"]["name"]: spec["nodeSelector"] for each, spec in pod_specs(objects(MINIMAL, *options))}
-    assert found.pop("wakupush-query") == {"pool": "query"}
-    assert all(each == {"pool": "all", "zone": "a"} for each in found.values())
+    selectors = {each["metadata"]["name"]: spec["nodeSelector"] for each, spec in pod_specs(objects(MINIMAL, *options))}
+    assert selectors.pop("wakupush-query") == {"pool": "query"}
+    assert all(each == {"pool": "all", "zone": "a"} for each in selectors.values())
 
 
 #: What operators add to pods, as `--set-json` takes it.
@@ -288,8 +288,8 @@ def test_a_service_monitor_finds_our_pods():
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     deployments, selector = of_kind(rendered, "Deployment"), service["spec"]["selector"]
     labels = {name: each["spec"]["template"]["metadata"]["labels"] for name, each in deployments.items()}
-    found = {name for name, of_pod in labels.items() if selector.items() <= of_pod.items()}
-    assert found == deployments.keys() - {"wakupush-flower"}
+    selected_names = {name for name, of_pod in labels.items() if selector.items() <= of_pod.items()}
+    assert selected_names == deployments.keys() - {"wakupush-flower"}
 
 
 def test_names_stay_short_with_the_longest_release():
@@ -303,9 +303,9 @@ def test_every_redis_client_knows_the_sentinels():
     for _, spec in pod_specs(objects(VALUES["keda"], *SENTINELS)):
         for container in spec["containers"]:
             names = {each["name"] for each in container.get("env", [])}
-            given = {name for name in names if name.startswith("WAKUPUSH_REDIS__SENTINEL")}
+            sentinel_names = {name for name in names if name.startswith("WAKUPUSH_REDIS__SENTINEL")}
             reaches = names & {"WAKUPUSH_REDIS__URL", "CELERY_BROKER_URL"}
-            assert len(given) == (3 if reaches else 0), container["name"]
+            assert len(sentinel_names) == (3 if reaches else 0), container["name"]
 
 
 @pytest.mark.parametrize("mode", ["none", "keda"])

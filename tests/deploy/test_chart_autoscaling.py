@@ -40,19 +40,19 @@ def test_scaled_pools_begin_with_the_least_replicas():
 
 
 def test_autoscaling_asks_for_metrics_that_exist():
-    known = {
+    metric_names = {
         family.name
         for metric in vars(metrics).values()
         if isinstance(metric, Counter | Gauge | Histogram)
         for family in metric.describe()
     }
     queries = [trigger["metadata"]["query"] for _, trigger in triggers() if trigger["type"] == "prometheus"]
-    asked = {name for query in queries for name in re.findall(r"wakupush_\w+", query)}
-    assert asked == {
+    queried_names = {name for query in queries for name in re.findall(r"wakupush_\w+", query)}
+    assert queried_names == {
         *("wakupush_queue_messages", "wakupush_in_flight_messages"),
         *("wakupush_deliveries_due", "wakupush_breaker_state"),
     }
-    assert asked <= known
+    assert queried_names <= metric_names
 
 
 def kinds_of_triggers(*options):
@@ -70,17 +70,17 @@ def test_redis_trigger_is_optional():
 
 
 def test_keda_shows_prometheus_who_it_is():
-    given = "autoscaling.prometheus.authModes=bearer,autoscaling.prometheus.authentication.name=of-prometheus"
-    of_prometheus = [trigger for _, trigger in triggers("--set", given) if trigger["type"] == "prometheus"]
+    options = "autoscaling.prometheus.authModes=bearer,autoscaling.prometheus.authentication.name=of-prometheus"
+    of_prometheus = [trigger for _, trigger in triggers("--set", options) if trigger["type"] == "prometheus"]
     assert {trigger["metadata"]["authModes"] for trigger in of_prometheus} == {"bearer"}
     reference = {"name": "of-prometheus", "kind": "TriggerAuthentication"}
     assert [trigger["authenticationRef"] for trigger in of_prometheus] == [reference] * len(QUEUES)
 
 
 def test_keda_asks_the_sentinels():
-    asked = [trigger for _, trigger in triggers(*SENTINELS) if trigger["type"] != "prometheus"]
-    assert {trigger["type"] for trigger in asked} == {"redis-sentinel"}
-    for trigger in asked:
+    sentinel_triggers = [trigger for _, trigger in triggers(*SENTINELS) if trigger["type"] != "prometheus"]
+    assert {trigger["type"] for trigger in sentinel_triggers} == {"redis-sentinel"}
+    for trigger in sentinel_triggers:
         assert trigger["metadata"]["addresses"] == "s-0:26379,s-1:26379,s-2:26379"
         assert trigger["metadata"]["sentinelMaster"] == "mymaster"
         assert trigger["metadata"]["sentinelUsername"] == "ours"
@@ -100,9 +100,9 @@ def test_without_figures_no_pod_goes():
 
 def test_keda_may_replace_kubernetes_autoscalers():
     """Helm creates the ScaledObjects before it deletes these, and KEDA's admission webhook looks at them."""
-    found = of_kind(objects(VALUES["hpa"]), "HorizontalPodAutoscaler").values()
+    autoscalers = of_kind(objects(VALUES["hpa"]), "HorizontalPodAutoscaler").values()
     ownership = {"validations.keda.sh/hpa-ownership": "false"}
-    assert [each["metadata"]["annotations"] for each in found] == [ownership] * 3
+    assert [each["metadata"]["annotations"] for each in autoscalers] == [ownership] * 3
 
 
 def test_autoscaler_bounds_come_from_values():

@@ -80,7 +80,7 @@ def environments(name):
         for entry in container["env"]:
             env[entry["name"]] = entry["value"] if "value" in entry else SECRETS.get(entry["name"], "secret")
         for variable, value in env.items():
-            env[variable] = re.sub(r"\$\((\w+)\)", lambda found, known=env: known[found[1]], value)
+            env[variable] = re.sub(r"\$\((\w+)\)", lambda match, variables=env: variables[match[1]], value)
         if "WAKUPUSH_CONFIG" in env:
             path = PurePosixPath(env["WAKUPUSH_CONFIG"])
             [mount] = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == str(path.parent)]
@@ -105,7 +105,7 @@ def settings_of(env, monkeypatch):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_program_reads_the_settings_of_the_chart(name, monkeypatch):
-    seen = set()
+    components = set()
     for component, _, env in environments(name):
         settings = settings_of(env, monkeypatch)
         assert NEEDS[component] <= env.keys(), component
@@ -113,19 +113,21 @@ def test_the_program_reads_the_settings_of_the_chart(name, monkeypatch):
             assert settings.http_port == settings.feedback.http_port == 9100
         for secret, holders in HOLDERS.items():
             assert secret not in env or component in holders, (component, secret)
-        seen.add(component)
-    assert seen >= NEEDS.keys() - {"feedback", "pipeline"}
+        components.add(component)
+    assert components >= NEEDS.keys() - {"feedback", "pipeline"}
 
 
 def test_values_arrive_as_they_are_meant(monkeypatch):
-    found = {component: settings_of(env, monkeypatch) for component, _, env in environments("keda")}
-    dispatch = found["dispatch"]
+    by_component = {component: settings_of(env, monkeypatch) for component, _, env in environments("keda")}
+    dispatch = by_component["dispatch"]
     assert dispatch.log_level == "WARNING"
     assert dispatch.waku.timeout == 5
     assert dispatch.waku.shards == ("/waku/2/rs/16/32", "/waku/2/rs/16/64")
     assert dispatch.gorush.dialect == "example"
     # Every process knows the profile; otherwise it would not start.
-    assert {name for name, settings in found.items() if "example" in settings.profiles} == found.keys() - {"migrate"}
+    assert {
+        name for name, settings in by_component.items() if "example" in settings.profiles
+    } == by_component.keys() - {"migrate"}
     assert list(dispatch.gorush_of("nightly").instances) == ["gorush-nightly:8088"]
     assert dispatch.profiles["example"].mention.text == "You were mentioned"
     assert dispatch.profiles["example"].mention.data_only == ("android",)
@@ -135,15 +137,18 @@ def test_values_arrive_as_they_are_meant(monkeypatch):
     assert dispatch.retention.events == 1_209_600
     # Everybody knows all nodes: ingest reads them, reconcile walks their Stores, and answers go to two.
     nodes = {"nwaku-0.nwaku.waku.svc:8645", "nwaku-1.nwaku.waku.svc:8645"}
-    assert {name for name, settings in found.items() if settings.waku.nodes.keys() == nodes} >= {"ingest", "dispatch"}
-    assert found["reconcile"].stores.keys() == nodes
+    assert {name for name, settings in by_component.items() if settings.waku.nodes.keys() == nodes} >= {
+        "ingest",
+        "dispatch",
+    }
+    assert by_component["reconcile"].stores.keys() == nodes
 
 
 def test_chart_checks_with_the_programs_defaults():
     text = (CHART / "templates" / "_helpers.tpl").read_text()
-    found = re.findall(r'"group" "(\w+)" "field" "(\w+)" "default" ([\d.]+)', text)
-    assert len(found) == 6
-    for group, field, default in found:
+    defaults = re.findall(r'"group" "(\w+)" "field" "(\w+)" "default" ([\d.]+)', text)
+    assert len(defaults) == 6
+    for group, field, default in defaults:
         assert float(default) == getattr(Settings.model_fields[group].default, field), (group, field)
     [profiles] = re.findall(r"has \$profile \(list (.*?)\)", text)
     assert tuple(profiles.replace('"', "").split()) == BUILT_IN
@@ -165,10 +170,10 @@ def commands():
 
 @pytest.mark.parametrize("name", VALUES)
 def test_arguments_are_commands_of_the_program(name):
-    known = commands()
+    all_commands = commands()
     for _, args, _ in environments(name):
         words = tuple(word for word in args if not word.startswith("-"))
-        assert words[:2] in known or words[:1] in known - {("ingest",)}, args
+        assert words[:2] in all_commands or words[:1] in all_commands - {("ingest",)}, args
 
 
 def compose_services():

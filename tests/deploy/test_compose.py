@@ -217,18 +217,18 @@ def test_each_role_logs_in_with_its_password():
         }
         secret = "SELECT rolname, rolcanlogin, rolpassword FROM pg_authid WHERE rolname = ANY (%s)"
         for _ in range(2):
-            done = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-m", "wakupush", *service["command"]],
                 env=os.environ | environment,
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            assert (done.returncode, done.stderr) == (0, "")
-        found = admin.execute(secret, [list(ROLES.values())]).fetchall()
-        assert {(name, login) for name, login, _ in found} == {(role, True) for role in ROLES.values()}
-        assert len({password for _, _, password in found}) == len(ROLES)
-        assert all(password.startswith("SCRAM-SHA-256$") for _, _, password in found)
+            assert (process.returncode, process.stderr) == (0, "")
+        rows = admin.execute(secret, [list(ROLES.values())]).fetchall()
+        assert {(name, login) for name, login, _ in rows} == {(role, True) for role in ROLES.values()}
+        assert len({password for _, _, password in rows}) == len(ROLES)
+        assert all(password.startswith("SCRAM-SHA-256$") for _, _, password in rows)
 
 
 def test_each_service_has_its_own_redis_user():

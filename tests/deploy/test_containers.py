@@ -243,8 +243,8 @@ def test_a_device_is_registered_and_pushed_to(composed, parts):
             """Return the first answer of a kind."""
             deadline = time.monotonic() + 300
             while time.monotonic() < deadline:
-                for seen in observer.messages():
-                    reply = open_reply(seen.message, (asker,))
+                for arrival in observer.messages():
+                    reply = open_reply(arrival.message, (asker,))
                     if reply is not None and reply.type == kind:
                         return reply.inner
                 time.sleep(0.05)
@@ -321,11 +321,11 @@ def test_the_pipeline_runs_from_its_image(builder, directory, parts):
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("ALTER ROLE wakupush_pipeline LOGIN")
     spread = ("--messages", "60", "--days", "2")
-    [made] = re.findall(
+    [event_count] = re.findall(
         r"(\d+) events made up", call("pipeline", dsn, "pipeline", "synthesize", *spread, "--into=postgres")
     )
-    assert f"{made} events taken over" in call("pipeline", reader, "pipeline", "export")
-    told = call("pipeline", reader, "pipeline", "report")
+    assert f"{event_count} events taken over" in call("pipeline", reader, "pipeline", "export")
+    output = call("pipeline", reader, "pipeline", "report")
     [page] = volume.glob("reports/*/report.html")
-    assert f"/volume/{page.relative_to(volume)}" in told
+    assert f"/volume/{page.relative_to(volume)}" in output
     assert {path.stat().st_uid for path in volume.rglob("*")} == {10001}

@@ -46,13 +46,13 @@ def test_a_lake_on_a_volume_is_refused():
 
 
 def test_executors_have_the_requested_number_and_size():
-    found = settings()
+    properties = settings()
     image = next(container["image"] for _, _, container in drivers())
-    assert found["spark.executor.instances"] == "3"
-    assert found["spark.executor.cores"] == found["spark.kubernetes.executor.limit.cores"] == "2"
-    assert found["spark.executor.memory"] == "4g"
-    assert found["spark.kubernetes.container.image"] == image
-    assert found["spark.authenticate"] == found["spark.network.crypto.enabled"] == "true"
+    assert properties["spark.executor.instances"] == "3"
+    assert properties["spark.executor.cores"] == properties["spark.kubernetes.executor.limit.cores"] == "2"
+    assert properties["spark.executor.memory"] == "4g"
+    assert properties["spark.kubernetes.container.image"] == image
+    assert properties["spark.authenticate"] == properties["spark.network.crypto.enabled"] == "true"
 
 
 def test_a_driver_finds_settings_and_executors_find_it():
@@ -60,7 +60,7 @@ def test_a_driver_finds_settings_and_executors_find_it():
     assert service["clusterIP"] == "None"
     ports = {port["name"]: str(port["port"]) for port in service["ports"]}
     assert ports == {"driver": settings()["spark.driver.port"], "blocks": settings()["spark.blockManager.port"]}
-    seen, hosts = set(), set()
+    commands, hosts = set(), set()
     for command, spec, container in drivers():
         env = {entry["name"]: entry for entry in container["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
@@ -77,9 +77,9 @@ def test_a_driver_finds_settings_and_executors_find_it():
         assert env["POD_NAME"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
         assert settings()["spark.kubernetes.driver.pod.name"] == "${env:POD_NAME}"
         assert settings()["spark.kubernetes.executor.podTemplateFile"] == f"{mounts['spark']}/executor.yaml"
-        seen.add(command)
+        commands.add(command)
         hosts.add(f"wakupush-{spec['hostname']}")
-    assert seen == {"export", "tidy", "report"}
+    assert commands == {"export", "tidy", "report"}
     assert len(hosts) == 3
     assert hosts < rendered("CronJob").keys()
 

@@ -12,9 +12,9 @@ need("helm")
 
 def policies(name: str, *options: str) -> dict[str, dict]:
     """The specs of all policies, by the components that they are for."""
-    found = of_kind(objects(VALUES[name], *options), "NetworkPolicy").values()
-    assert all(each["spec"]["policyTypes"] == ["Ingress", "Egress"] for each in found)
-    return {component(each): each["spec"] for each in found}
+    manifests = of_kind(objects(VALUES[name], *options), "NetworkPolicy").values()
+    assert all(each["spec"]["policyTypes"] == ["Ingress", "Egress"] for each in manifests)
+    return {component(each): each["spec"] for each in manifests}
 
 
 def test_nobody_reaches_anybody_but_as_said():
@@ -28,10 +28,10 @@ def test_nobody_reaches_anybody_but_as_said():
 
 def test_each_process_reaches_the_parts_it_needs():
     """With bundled parts, whose pods are named in the rules."""
-    found = policies("trial")
+    specs = policies("trial")
     for process, parts in REACHES.items():
         reached, ports = set(), set()
-        dns, *rules = found[process]["egress"]
+        dns, *rules = specs[process]["egress"]
         assert dns["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]
         assert {port["port"] for port in dns["ports"]} == {53}
         for rule in rules:
@@ -43,14 +43,14 @@ def test_each_process_reaches_the_parts_it_needs():
 
 
 def test_each_part_is_reached_by_those_who_need_it():
-    found = policies("trial")
+    specs = policies("trial")
     for part, port in PARTS.items():
-        rule = found[part]["ingress"][0]
+        rule = specs[part]["ingress"][0]
         callers = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]}
         assert callers == {process for process, parts in REACHES.items() if part in parts}
         assert [each["port"] for each in rule["ports"]] == [port]
-    assert "egress" not in found["redis"]
-    assert "egress" not in found["postgres"]
+    assert "egress" not in specs["redis"]
+    assert "egress" not in specs["postgres"]
 
 
 @pytest.mark.parametrize("name", ["minimal", "keda"])
@@ -58,9 +58,9 @@ def test_parts_outside_are_reached_by_address_and_port(name):
     """As the values say; anywhere, on the usual port, where they say nothing."""
     values = yaml.safe_load(VALUES[name].read_text())
     networks = {part: values.get(part, {}).get("network", {}) for part in PARTS}
-    found = policies(name)
+    specs = policies(name)
     for process, parts in REACHES.items():
-        _, *rules = found[process]["egress"]
+        _, *rules = specs[process]["egress"]
         reached = {rule["ports"][0]["port"]: rule.get("to") for rule in rules}
         expected = {networks[part].get("ports", [PARTS[part]])[0]: networks[part].get("peers") for part in parts}
         assert reached == expected, process
@@ -124,22 +124,22 @@ def test_keda_asks_the_bundled_redis_from_where_it_is(namespace):
 def test_null_is_nobody():
     values = [f"networkPolicy.{name}=null" for name in ("metricsFrom", "flowerFrom", "kedaFrom", "extraEgress")]
     options = ",".join(["autoscaling.mode=keda", "gorush.network.peers=null", *values])
-    found = policies("trial", "--set", options).values()
-    assert "namespaceSelector" not in str([spec.get("ingress") for spec in found])
+    specs = policies("trial", "--set", options).values()
+    assert "namespaceSelector" not in str([spec.get("ingress") for spec in specs])
 
 
 def test_all_our_processes_may_be_let_out_besides():
     rule = {"to": [{"namespaceSelector": {"matchLabels": {"name": "tracing"}}}], "ports": [{"port": 4318}]}
-    found = policies("minimal", "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
-    assert {name for name, spec in found.items() if rule in spec.get("egress", [])} == REACHES.keys() - {"flower"}
+    specs = policies("minimal", "--set-json", f"networkPolicy.extraEgress=[{json.dumps(rule)}]")
+    assert {name for name, spec in specs.items() if rule in spec.get("egress", [])} == REACHES.keys() - {"flower"}
 
 
 def test_external_egress_excludes_the_cluster():
-    found = policies("trial")
+    specs = policies("trial")
     for part in ("gorush", "node"):
-        world = next(rule for rule in found[part]["egress"] if "ipBlock" in rule["to"][0])
+        world = next(rule for rule in specs[part]["egress"] if "ipBlock" in rule["to"][0])
         assert {"10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16"} <= set(world["to"][0]["ipBlock"]["except"])
-    world = next(rule for rule in found["gorush"]["egress"] if "ipBlock" in rule["to"][0])
+    world = next(rule for rule in specs["gorush"]["egress"] if "ipBlock" in rule["to"][0])
     assert [port["port"] for port in world["ports"]] == [443]
 
 

@@ -163,9 +163,9 @@ def test_pipeline_jobs_have_their_volumes(name):
         claims = {volume["name"]: volume.get("persistentVolumeClaim") for volume in spec["volumes"]}
         used |= {claims[volume]["claimName"] for volume in VOLUMES[command]}
     # A claim that exists, or one that is made; none is made for nothing, which `helm --wait` would wait for.
-    made = of_kind(objects(VALUES[name]), "PersistentVolumeClaim").keys()
+    claim_names = of_kind(objects(VALUES[name]), "PersistentVolumeClaim").keys()
     assert used
-    assert made == used - ({"lake"} if name == "keda" else set())
+    assert claim_names == used - ({"lake"} if name == "keda" else set())
 
 
 def test_a_lake_and_reports_in_a_store_have_no_volume():
@@ -174,7 +174,7 @@ def test_a_lake_and_reports_in_a_store_have_no_volume():
     )
     rendered = objects(VALUES["keda"], "--set", chosen, "--set", "externalSecrets.remote.lakeCatalog.key=wakupush/lake")
     assert not any("lake" in name or "reports" in name for name in of_kind(rendered, "PersistentVolumeClaim"))
-    found = set()
+    commands = set()
     for command, _, container in jobs(rendered):
         env = {entry["name"]: entry for entry in container["env"]}
         mounted = {mount["name"] for mount in container["volumeMounts"]} - {"settings"}
@@ -187,8 +187,8 @@ def test_a_lake_and_reports_in_a_store_have_no_volume():
         if "lake" in VOLUMES[command]:
             secret = env["WAKUPUSH_PIPELINE__CATALOG"]["valueFrom"]["secretKeyRef"]
             assert secret == {"name": "wakupush", "key": "lake-catalog"}
-        found.add(command)
-    assert found == VOLUMES.keys()
+        commands.add(command)
+    assert commands == VOLUMES.keys()
 
 
 def test_reports_in_a_store_need_a_lake_in_a_store():
@@ -202,10 +202,10 @@ def test_pipeline_jobs_have_their_databases():
         for name, command in {"warm": "warm-topics", "other": "synthesize"}.items()
     ]
     more.append("externalSecrets.remote.postgresRebuild.key=wakupush/postgres")
-    found = {}
+    dsn_names = {}
     for command, _, container in jobs(objects(VALUES["keda"], "--set", ",".join(more))):
-        found[command] = {entry["name"] for entry in container["env"] if entry["name"].endswith("DSN")}
-    assert found == DATABASES | {
+        dsn_names[command] = {entry["name"] for entry in container["env"] if entry["name"].endswith("DSN")}
+    assert dsn_names == DATABASES | {
         "fetch-archive": set(),
         "warm-topics": {"WAKUPUSH_POSTGRES__DSN"},
         "synthesize": set.union(*DATABASES.values()),
@@ -238,8 +238,8 @@ def environments(name, *options):
     }
 
 
-def connections(found):
-    return {name: env["WAKUPUSH_POSTGRES__DSN"] for name, env in found.items() if "WAKUPUSH_POSTGRES__DSN" in env}
+def connections(variables):
+    return {name: env["WAKUPUSH_POSTGRES__DSN"] for name, env in variables.items() if "WAKUPUSH_POSTGRES__DSN" in env}
 
 
 def password_of(role):
@@ -249,33 +249,35 @@ def password_of(role):
 @pytest.mark.parametrize(("name", "host"), [("hpa", "$(POSTGRES_HOST)"), ("trial", "wakupush-postgres")])
 def test_each_process_connects_as_its_role(name, host):
     """By default: the migration makes the logins, and connects as the owner; nobody else does."""
-    found = environments(name)
-    migrate = found.pop("migrate")
-    roles = {each: role for each, role in ROLE_OF_COMPONENT.items() if each in found}
-    assert connections(found) == {
+    variables = environments(name)
+    migrate = variables.pop("migrate")
+    roles = {each: role for each, role in ROLE_OF_COMPONENT.items() if each in variables}
+    assert connections(variables) == {
         each: f"postgresql://{role}:$(POSTGRES_PASSWORD)@{host}:5432/wakupush" for each, role in roles.items()
     }
     for each, role in roles.items():
-        assert found[each]["POSTGRES_PASSWORD"] == password_of(role)
+        assert variables[each]["POSTGRES_PASSWORD"] == password_of(role)
         assert migrate[f"POSTGRES_{role.name}_PASSWORD"] == password_of(role)
-    given = {secret for env in found.values() for secret in env.values() if isinstance(secret, tuple)}
+    all_secrets = {secret for env in variables.values() for secret in env.values() if isinstance(secret, tuple)}
     owner = {migrate.get("PGPASSWORD"), migrate.get("PGUSER"), migrate.get("POSTGRES_PASSWORD")} - {None}
     assert owner
     # The container of the bundled Postgres makes its owner.
-    assert not owner & (given - set(found.get("postgres", {}).values()))
+    assert not owner & (all_secrets - set(variables.get("postgres", {}).values()))
 
 
 def test_migration_makes_logins_from_parts_of_a_secret():
     options = "postgres.port=5433,postgres.database=push,postgres.parameters=sslmode=verify-full"
-    found = environments("minimal", "--set", options)
-    assert {name: found["migrate"][name] for name in ("PGHOST", "PGUSER", "PGPASSWORD", "WAKUPUSH_POSTGRES__DSN")} == {
+    variables = environments("minimal", "--set", options)
+    assert {
+        name: variables["migrate"][name] for name in ("PGHOST", "PGUSER", "PGPASSWORD", "WAKUPUSH_POSTGRES__DSN")
+    } == {
         "PGHOST": ("wakupush", "postgres-host"),
         "PGUSER": ("wakupush", "postgres-user"),
         "PGPASSWORD": ("wakupush", "postgres-password"),
         "WAKUPUSH_POSTGRES__DSN": "postgresql://:5433/push?sslmode=verify-full",
     }
-    assert found["feedback"]["POSTGRES_HOST"] == ("wakupush", "postgres-host")
-    assert found["feedback"]["WAKUPUSH_POSTGRES__DSN"] == (
+    assert variables["feedback"]["POSTGRES_HOST"] == ("wakupush", "postgres-host")
+    assert variables["feedback"]["WAKUPUSH_POSTGRES__DSN"] == (
         "postgresql://wakupush_feedback:$(POSTGRES_PASSWORD)@$(POSTGRES_HOST):5433/push?sslmode=verify-full"
     )
     [job] = of_kind(objects(VALUES["minimal"], "--set", options), "Job").values()
@@ -290,10 +292,10 @@ def test_connection_strings_can_be_given():
 
 @pytest.mark.parametrize("name", ["minimal", "trial"])
 def test_only_explicit_owner_connects_everybody_as_owner(name):
-    found = environments(name, "--set", "postgres.connectBy=owner")
-    del found["postgres" if name == "trial" else "flower"]
-    assert len(set(connections(found).values())) == 1
-    assert not any(variable.startswith("POSTGRES_QUERY") for variable in found["migrate"])
+    variables = environments(name, "--set", "postgres.connectBy=owner")
+    del variables["postgres" if name == "trial" else "flower"]
+    assert len(set(connections(variables).values())) == 1
+    assert not any(variable.startswith("POSTGRES_QUERY") for variable in variables["migrate"])
     with pytest.raises(NotRendered, match="connectBy"):
         objects(VALUES[name], "--set", "postgres.connectBy=superuser")
 
@@ -302,18 +304,18 @@ def test_only_explicit_owner_connects_everybody_as_owner(name):
     ("name", "url"), [("trial", "redis://%s@wakupush-redis:6379/0"), ("keda", "rediss://%s@redis.example.org:6380/0")]
 )
 def test_each_process_has_its_own_redis_user(name, url):
-    found = environments(name)
+    variables = environments(name)
     urls = {
         each: env.get("WAKUPUSH_REDIS__URL") or env.get("CELERY_BROKER_URL")
-        for each, env in found.items()
+        for each, env in variables.items()
         if {"WAKUPUSH_REDIS__URL", "CELERY_BROKER_URL"} & env.keys()
     }
     assert urls == {each: url % f"{user}:$(REDIS_PASSWORD)" for each, user in USERS.items()}
     for each, user in USERS.items():
-        assert found[each]["REDIS_PASSWORD"] == ("wakupush", f"redis-{user}-password")
+        assert variables[each]["REDIS_PASSWORD"] == ("wakupush", f"redis-{user}-password")
     if name == "trial":
         for user in USERS.values():
-            assert found["redis"][f"REDIS_{user.name}_PASSWORD"] == ("wakupush", f"redis-{user}-password")
+            assert variables["redis"][f"REDIS_{user.name}_PASSWORD"] == ("wakupush", f"redis-{user}-password")
 
 
 def test_keda_has_its_own_redis_user():

@@ -85,8 +85,8 @@ def test_missing_process_shows_beside_another_release(series, expected, tmp_path
 
 def query(pool):
     triggers = of_kind(objects(VALUES["keda"]), "ScaledObject")[f"wakupush-{pool}"]["spec"]["triggers"]
-    [found] = [trigger["metadata"]["query"] for trigger in triggers if trigger["type"] == "prometheus"]
-    return found
+    [query] = [trigger["metadata"]["query"] for trigger in triggers if trigger["type"] == "prometheus"]
+    return query
 
 
 def series(name, value, **labels):
@@ -100,7 +100,7 @@ def waiting(pool, queued, under_way):
     return [series("queue_messages", queued, queue=pool), series("in_flight_messages", under_way, queue=pool)]
 
 
-def due(**platforms):
+def due_deliveries(**platforms):
     """Due deliveries of each platform, and the state of its breaker."""
     for platform, (count, breaker) in platforms.items():
         yield series("deliveries_due", count, platform=platform)
@@ -112,12 +112,20 @@ DISPATCH = waiting("dispatch", 10, 5)
 QUERIES = {
     "waiting and under way": ("query", waiting("query", 10, 5), 15),
     "another pool's do not count": ("query", waiting("query", 1, 1) + DISPATCH, 2),
-    "due deliveries of all platforms": ("dispatch", [*DISPATCH, *due(ios=(7, CLOSED), android=(100, CLOSED))], 122),
-    "not those behind an open breaker": ("dispatch", [*DISPATCH, *due(ios=(7, CLOSED), android=(100, OPEN))], 22),
-    "both breakers open": ("dispatch", [*DISPATCH, *due(ios=(7, OPEN), android=(100, OPEN))], 15),
+    "due deliveries of all platforms": (
+        "dispatch",
+        [*DISPATCH, *due_deliveries(ios=(7, CLOSED), android=(100, CLOSED))],
+        122,
+    ),
+    "not those behind an open breaker": (
+        "dispatch",
+        [*DISPATCH, *due_deliveries(ios=(7, CLOSED), android=(100, OPEN))],
+        22,
+    ),
+    "both breakers open": ("dispatch", [*DISPATCH, *due_deliveries(ios=(7, OPEN), android=(100, OPEN))], 15),
     "no breaker was ever read": ("dispatch", [*DISPATCH, series("deliveries_due", 7, platform="ios")], 22),
     # No figure at all: KEDA falls back, instead of scaling down on half of the truth.
-    "Redis does not answer the exporter": ("dispatch", [*due(ios=(7, CLOSED))], None),
+    "Redis does not answer the exporter": ("dispatch", [*due_deliveries(ios=(7, CLOSED))], None),
     "Postgres does not answer the exporter": ("dispatch", DISPATCH, None),
     "Postgres does not matter to the others": ("query", waiting("query", 10, 5), 15),
     "no exporter": ("registration", [], None),

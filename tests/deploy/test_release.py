@@ -14,21 +14,21 @@ from deploy.supply.sbom import IMAGES
 
 
 @pytest.fixture
-def said(monkeypatch):
+def stated_versions(monkeypatch):
     """What is said to be the version; 0.2.0 everywhere unless a test changes it."""
-    found = dict.fromkeys(check.versions(), "0.2.0")
-    monkeypatch.setattr(check, "versions", lambda: found)
-    return found
+    versions = dict.fromkeys(check.versions(), "0.2.0")
+    monkeypatch.setattr(check, "versions", lambda: versions)
+    return versions
 
 
 def test_every_place_that_names_a_version_is_found():
-    found = check.versions()
-    assert "none" not in found.values()
-    assert len({found[where] for where in found if where != "the top of CHANGELOG.md"}) == 1
+    versions = check.versions()
+    assert "none" not in versions.values()
+    assert len({versions[where] for where in versions if where != "the top of CHANGELOG.md"}) == 1
 
 
-def test_an_unreleased_changelog_is_found(said):
-    said["the top of CHANGELOG.md"] = "Unreleased"
+def test_an_unreleased_changelog_is_found(stated_versions):
+    stated_versions["the top of CHANGELOG.md"] = "Unreleased"
     with pytest.raises(NotReadyError, match=r"the top of CHANGELOG\.md: Unreleased"):
         check.one_version()
 
@@ -42,8 +42,8 @@ def test_a_wrong_first_migration_is_found(monkeypatch):
 
 @pytest.mark.parametrize(("tags", "expected"), [("v0.3.0\n", "v0.3.0"), (None, past.BASE)])
 def test_the_last_release_is_the_newest_tag_before(monkeypatch, tags, expected):
-    done = subprocess.CompletedProcess([], 0 if tags else 128, stdout=tags or "")
-    monkeypatch.setattr(past.subprocess, "run", lambda *_, **__: done)
+    process = subprocess.CompletedProcess([], 0 if tags else 128, stdout=tags or "")
+    monkeypatch.setattr(past.subprocess, "run", lambda *_, **__: process)
     assert past.last_release() == expected
 
 

@@ -74,9 +74,9 @@ def test_the_exceptions_are_readable(tmp_path):
     # The example that the file gives.
     example = audit.ACCEPTED.read_text().split("#\n", 1)[1]
     file.write_text(re.sub(r"^# ?", "", example, flags=re.MULTILINE))
-    [found] = audit.exemptions(file)
-    assert found.id == "PYSEC-2026-1"
-    assert found.until == dt.date(2027, 1, 31)
+    [exemption] = audit.exemptions(file)
+    assert exemption.id == "PYSEC-2026-1"
+    assert exemption.until == dt.date(2027, 1, 31)
 
 
 def test_what_cannot_be_looked_at_is_no_success():
@@ -88,13 +88,13 @@ def test_what_cannot_be_looked_at_is_no_success():
 @contextmanager
 def service(holes: dict[tuple[str, str], list[dict]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """A service of the form of OSV, and what it was asked."""
-    asked = []
+    requested_pins = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((query["package"]["name"], query["version"]))
-            answer = json.dumps({"vulns": holes[asked[-1]]} if asked[-1] in holes else {}).encode()
+            requested_pins.append((query["package"]["name"], query["version"]))
+            answer = json.dumps({"vulns": holes[requested_pins[-1]]} if requested_pins[-1] in holes else {}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -107,7 +107,7 @@ def service(holes: dict[tuple[str, str], list[dict]]) -> Iterator[tuple[str, lis
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/query", asked
+        yield f"http://127.0.0.1:{server.server_port}/v1/query", requested_pins
     finally:
         server.shutdown()
         thread.join()
@@ -128,10 +128,10 @@ def run_audit(url):
 
 def test_audit_covers_all_locks():
     pinned = set().union(*map(pins, REQUIREMENTS.glob("*.lock")))
-    with service({}) as (url, asked):
+    with service({}) as (url, requested_pins):
         result = run_audit(url)
     assert result.returncode == 0, result.stderr
-    assert sorted(asked) == sorted(pinned)
+    assert sorted(requested_pins) == sorted(pinned)
     name, version = min(each for each in pinned if each.name == "celery")
     hole = {
         "id": "PYSEC-0000-1",
@@ -166,8 +166,8 @@ def test_bill_of_materials_lists_the_locked_packages(image):
     locks, jars = IMAGES[image]
     pinned = [pin for lock in locks for pin in pins(REQUIREMENTS / f"{lock}.lock")]
     components = content["components"]
-    found = {each["purl"] for each in components}
-    assert {f"pkg:pypi/{pin.name}@{pin.version}" for pin in pinned} <= found
+    urls = {each["purl"] for each in components}
+    assert {f"pkg:pypi/{pin.name}@{pin.version}" for pin in pinned} <= urls
     assert len(components) == len(pinned) + len(jars)
     assert len({each["bom-ref"] for each in components}) == len(components)
     # Each has a hash: of the jar, or of each file of the package.
