@@ -50,7 +50,7 @@ class Recorder:
 
         class Cursor(psycopg.Cursor[Any]):
             def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-                text = query if isinstance(query, str) else query.as_string(self.connection)
+                text = _text(query, self.connection)
                 plan = _explain(self.connection, text, params) if text.lstrip().startswith(_EXPLAINED) else None
                 start_time = time.perf_counter()
                 try:
@@ -60,6 +60,15 @@ class Recorder:
                         recorder.statements.append(_statement(text, plan, time.perf_counter() - start_time))
 
         connection.cursor_factory = Cursor
+
+
+def _text(query: Any, connection: Connection) -> str:
+    match query:
+        case str():
+            return query
+        case bytes():  # a limit of its time, and the statement: `requests.failed_within`
+            return query.decode().partition("; ")[2]
+    return query.as_string(connection)
 
 
 def _explain(connection: Connection, query: str, values: Any) -> dict[str, Any]:
