@@ -126,6 +126,7 @@ class Stack:
     def _make_processes(self) -> None:
         self.ingest = self._wakupush(
             "ingest live",
+            *("ingest", "live"),
             module=self.ingest_module,
             settings=self._http_port("ingest"),
             ready=partial(answers_http, f"{self.ingest_url}/readyz"),
@@ -133,6 +134,7 @@ class Stack:
         # It only has to be healthy, not ready: a node that runs already may have no Store.
         self.reconcile = self._wakupush(
             "ingest reconcile",
+            *("ingest", "reconcile"),
             module=self.ingest_module,
             settings=self._http_port("reconcile"),
             ready=partial(answers_http, f"{self.reconcile_url}/healthz"),
@@ -141,9 +143,12 @@ class Stack:
             name: self.worker(name, concurrency=self.concurrency, settings=self._metrics_port(name))
             for name in self.pools
         }
-        self.feedback = self._wakupush("feedback", ready=partial(answers_http, f"{self._url('feedback')}/readyz"))
-        self.beat = self._wakupush("beat", module=self.beat_module, settings=self._metrics_port("beat"))
+        self.feedback = self._wakupush(
+            "feedback", "feedback", ready=partial(answers_http, f"{self._url('feedback')}/readyz")
+        )
+        self.beat = self._wakupush("beat", "beat", module=self.beat_module, settings=self._metrics_port("beat"))
         self.exporter = self._wakupush(
+            "exporter",
             "exporter",
             settings=self._http_port("exporter"),
             ready=partial(answers_http, f"{self._url('exporter')}/readyz"),
@@ -324,7 +329,7 @@ class Stack:
         Raises:
             StartFailedError: it failed, or goes on; the text ends with the tail of its log.
         """
-        process = self._wakupush(*arguments)
+        process = self._wakupush(arguments[0], *arguments)
         process.start()
         try:
             failed = "failed" if process.wait(timeout=timeout) else ""
@@ -377,22 +382,21 @@ class Stack:
     def _wakupush(
         self,
         name: str,
-        *options: str,
+        *arguments: str,
         module: str = "wakupush",
         settings: Mapping[str, str] | None = None,
         ready: Callable[[], bool] | None = None,
     ) -> Process:
-        command = (*name.split(), *options)
-        dsn = self.dsn_of(*command)
+        dsn = self.dsn_of(*arguments)
         return Process(
             name,
-            [sys.executable, "-m", module, *command],
+            [sys.executable, "-m", module, *arguments],
             log=self.directory / f"{name.replace(' ', '-')}.log",
             env={
                 **self.environment,
                 "WAKUPUSH_POSTGRES__DSN": dsn,
                 "WAKUPUSH_POSTGRES__DIRECT_DSN": dsn,
-                "WAKUPUSH_REDIS__URL": self.redis_url_of(*command),
+                "WAKUPUSH_REDIS__URL": self.redis_url_of(*arguments),
                 **self.settings,
                 **(settings or {}),
             },
@@ -406,7 +410,7 @@ class Stack:
         tells = self.environment.get("WAKUPUSH_LOG_LEVEL", "INFO") in {"DEBUG", "INFO"}
         process = self._wakupush(
             f"worker {queue}",
-            *("--concurrency", str(concurrency)),
+            *("worker", queue, "--concurrency", str(concurrency)),
             module=self.worker_module,
             settings=settings,
             ready=(lambda: process.has_logged(_READY)) if tells else None,
