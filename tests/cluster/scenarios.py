@@ -260,5 +260,4 @@ SCENARIOS = (
     Scenario("Redis taken away", loses_redis),
     Scenario("Postgres fails over", fails_over_postgres),
     Scenario("executors", runs_executors),
-    Scenario("uninstall", _uninstall),
 )
