@@ -76,8 +76,8 @@ def receivers(connection: Connection, addresses: Collection[Address], at_rest: A
     }
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(_SQL["receivers"], values).fetchall()
-    found = [(names[row["position"] - 1], row) for row in rows]
-    return {address: registrations.receiver(row, address.installation, at_rest) for address, row in found}
+    rows_of = {names[row["position"] - 1]: row for row in rows}
+    return {address: registrations.receiver(row, address.installation, at_rest) for address, row in rows_of.items()}
 
 
 def take_on(

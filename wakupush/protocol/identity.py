@@ -61,14 +61,14 @@ class Identity:
         """
         root = root or private_key
         keys = private_key, *previous
-        derive = cache(partial(_derive, root))
+        derive = partial(_derive, root)
         return cls(
             private_key,
             previous,
             root,
             _by_topic(keys),
             {_key_id(key.public_key, root): key.public_key for key in keys},
-            _derive=derive,
+            _derive=cache(derive),
             opened_key=_derive(private_key, "opened"),
             segment_key=derive("segment"),
             pipeline_key=derive("pipeline"),
