@@ -2,6 +2,8 @@
 
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -28,6 +30,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 #: How much the pool `rest` yields to all others on its machine.
 REST_NICENESS: Final = 10
+#: Where Linux takes the niceness of this session.
+AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
 class Pool(TaskPool):
@@ -58,6 +62,18 @@ class Pool(TaskPool):
         self._pool.on_process_down = on_down
 
 
+def _lower_priority() -> None:
+    """Yield to all others on this machine.
+
+    Linux with autogroups (sched(7)) shares the cores among sessions first, and `nice` counts only within one. So a
+    session that is this process' own is made nice too.
+    """
+    os.nice(REST_NICENESS)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            AUTOGROUP.write_text(str(REST_NICENESS))
+
+
 def worker(settings: Settings, pool: str, concurrency: int) -> None:
     """Run a pool until SIGTERM; then finish the tasks in flight. The pool `rest` has a low priority.
 
@@ -76,7 +92,7 @@ def worker(settings: Settings, pool: str, concurrency: int) -> None:
     tracing.check(settings.tracing)
     open_redis(settings.redis).close()
     if pool == REST:
-        os.nice(REST_NICENESS)
+        _lower_priority()
     queues = QUEUES.values() if pool == REST else [QUEUES[pool]]
     counters.begin(*(of_worker(queue, settings) for queue in queues), of_publishing(settings))
     metrics.PROCESSES.labels(pool).set(concurrency)

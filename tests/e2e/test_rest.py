@@ -1,5 +1,7 @@
 """The pool `rest` as a process: newcomers go through it at a low priority, and its death loses nothing."""
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -60,9 +62,16 @@ def processes(stack):
     }
 
 
+def test_the_pool_yields_to_others(stack):
+    worker = stack.workers["rest"]
+    assert {psutil.Process(pid).nice() for pid in processes(stack)["rest"]} == {10}
+    session = Path(f"/proc/{worker.pid}/autogroup")
+    if session.exists():
+        assert session.read_text().endswith("nice 10\n")
+
+
 def test_newcomers_are_handled_apart(stack, register):
     pools = processes(stack)
-    assert {psutil.Process(pid).nice() for pid in pools["rest"]} == {10}
     # The others look every few seconds whether the pool runs.
     wait_until(lambda: register(1) or handled(stack, "registered", pools)["rest"], timeout=60, what="the pool is seen")
     with Load(stack, stack.node_url) as load:
