@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import httpx2
@@ -110,25 +111,29 @@ def _end(number: int, _frame: object) -> None:
 
 def relay(url: str, messages: list[Made]) -> None:
     """Let messages arrive at the node as its peers would relay them: the generator's cost is not the server's."""
-    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
-        for start in range(0, len(messages), RELAYED_AT_ONCE):
-            _relay_some(http, messages[start : start + RELAYED_AT_ONCE])
+    for start in range(0, len(messages), RELAYED_AT_ONCE):
+        _relay_some(url, messages[start : start + RELAYED_AT_ONCE])
 
 
 def relay_at(url: str, messages: list[Made], rate: float) -> None:
     """Let messages arrive at the node at an even rate (a second)."""
     every = max(1, int(rate / 100))
     start_time = time.monotonic()
-    with httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
-        for start in range(0, len(messages), every):
-            time.sleep(max(0.0, start_time + start / rate - time.monotonic()))
-            _relay_some(http, messages[start : start + every])
+    for start in range(0, len(messages), every):
+        time.sleep(max(0.0, start_time + start / rate - time.monotonic()))
+        _relay_some(url, messages[start : start + every])
 
 
-def _relay_some(http: httpx2.Client, some: list[Made]) -> None:
+def _relay_some(url: str, some: list[Made]) -> None:
     bodies = ",".join(each.body for each in some)
     content = f'{{"pubsubTopic":"{SHARD}","messages":[{bodies}]}}'
-    http.post("/dev/messages", content=content).raise_for_status()
+    _http().post(f"{url}/dev/messages", content=content).raise_for_status()
+
+
+@cache
+def _http() -> httpx2.Client:
+    """Return the only client of this process: to make one takes as long as many requests."""
+    return httpx2.Client(trust_env=False, timeout=60)
 
 
 def position(url: str) -> int:
@@ -137,7 +142,7 @@ def position(url: str) -> int:
 
 def log_after(url: str, after: int) -> tuple[list[dict], int]:
     """Return what a development server logged after a position, and the position after it."""
-    log = httpx2.get(f"{url}/dev/log", params={"after": after}, timeout=60, trust_env=False).json()
+    log = _http().get(f"{url}/dev/log", params={"after": after}).json()
     return log["entries"], int(log["next"])
 
 
@@ -150,11 +155,11 @@ def delivery_key_of(push: dict) -> str:
 def gorush_fault(url: str, **fault: object) -> Iterator[None]:
     """Let the development gorush at a URL have a fault when it is posted to, until the end of the block."""
     faults = f"{url}/dev/faults"
-    httpx2.post(faults, json={"path": "/api/push", **fault}).raise_for_status()
+    _http().post(faults, json={"path": "/api/push", **fault}).raise_for_status()
     try:
         yield
     finally:
-        httpx2.delete(faults).raise_for_status()
+        _http().delete(faults).raise_for_status()
 
 
 @contextmanager
@@ -241,7 +246,7 @@ def rest(bench: Bench) -> None:
 
 def _waiting(bench: Bench) -> int:
     """Return how much of the begun work is not done."""
-    unread = httpx2.get(f"{bench.stack.node_url}/dev/counters", trust_env=False).json()["unread"]
+    unread = _http().get(f"{bench.stack.node_url}/dev/counters").json()["unread"]
     queued = sum(map(bench.redis.llen, POOLS)) + bench.redis.hlen(UNACKED)
     [(row_count,)] = bench.connection.execute(STORED).fetchall()
     return int(unread + queued + row_count)

@@ -7,7 +7,7 @@ import bisect
 import sqlite3
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -84,11 +84,9 @@ class StoreQuery:
     cursor: bytes | None = None
 
     def matches(self, entry: ArchivedMessage) -> bool:
-        """Return whether an entry meets the criteria other than time."""
-        return (
-            (self.pubsub_topic is None or entry.pubsub_topic == self.pubsub_topic)
-            and (self.content_topics is None or entry.message.content_topic in self.content_topics)
-            and (self.hashes is None or entry.hash in self.hashes)
+        """Return whether an entry meets the criteria other than time and hash."""
+        return (self.pubsub_topic is None or entry.pubsub_topic == self.pubsub_topic) and (
+            self.content_topics is None or entry.message.content_topic in self.content_topics
         )
 
 
@@ -188,7 +186,7 @@ class NodeArchive:
 
     def between(self, start: int, end: int, *, ascending: bool = True) -> Iterator[ArchivedMessage]:
         """Yield the messages with a sender's timestamp of this time, both nanoseconds inclusive, in its order."""
-        return self._span((start, b""), (end + 1, b""), ascending=ascending)
+        return self._span(self._order, (start, b""), (end + 1, b""), ascending=ascending)
 
     def query(self, query: StoreQuery) -> tuple[list[ArchivedMessage], bytes | None]:
         """Return one page, oldest message first whatever the direction, and the cursor if there is more.
@@ -217,13 +215,19 @@ class NodeArchive:
             last = (self._entries[query.cursor].message.timestamp, query.cursor)
             after = (last[0], last[1] + b"\0")
             low, high = (max(low, after), high) if query.ascending else (low, min(high, last))
-        return self._span(low, high, ascending=query.ascending)
+        order = self._order
+        if query.hashes is not None:
+            named = [entry for digest in query.hashes if (entry := self._entries.get(digest))]
+            order = sorted((entry.message.timestamp, entry.hash) for entry in named)
+        return self._span(order, low, high, ascending=query.ascending)
 
-    def _span(self, low: tuple[int, bytes], high: tuple[int, bytes], *, ascending: bool) -> Iterator[ArchivedMessage]:
-        """Yield the messages from one place in the order on, to another, which is not included."""
-        first, end = bisect.bisect_left(self._order, low), bisect.bisect_left(self._order, high)
+    def _span(
+        self, order: Sequence[tuple[int, bytes]], low: tuple[int, bytes], high: tuple[int, bytes], *, ascending: bool
+    ) -> Iterator[ArchivedMessage]:
+        """Yield the messages from one place in an order on, to another, which is not included."""
+        first, end = bisect.bisect_left(order, low), bisect.bisect_left(order, high)
         positions = range(first, end) if ascending else range(end - 1, first - 1, -1)
-        return (self._entries[self._order[position][1]] for position in positions)
+        return (self._entries[order[position][1]] for position in positions)
 
 
 class DevelopmentNode:
