@@ -19,7 +19,7 @@ from wakupush.model.queues import Queue
 from wakupush.model.waku_message import WakuMessage
 from wakupush.postgres import reconciliation
 from wakupush.postgres.reconciliation import Track
-from wakupush.redis import watched
+from wakupush.redis import claims, watched
 from wakupush.runtime import metrics
 from wakupush.runtime.logging import is_logged
 from wakupush.server.errors import is_outage
@@ -277,7 +277,15 @@ class Walker:
         if messages:
             with self.pool.connection() as connection:
                 in_work_by_hash = reconciliation.find_missing(connection, messages, self._in_work_seconds)
-        for part in self.store.fetch(query, [hash_ for hash_ in in_work_by_hash if messages[hash_] is None]):
+        absent = [hash_ for hash_ in messages if hash_ in in_work_by_hash and messages[hash_] is None]
+        held = claims.held(self.enqueuer.redis, absent)
+        waiting = [hash_ for hash_ in absent if hash_ in held or in_work_by_hash[hash_]]
+        if tally.oldest_missing is None:
+            # It is the oldest of those that wait: the watermark needs its time, and no other.
+            waiting = waiting[1:]
+        left_out = set(waiting)
+        to_fetch = [hash_ for hash_ in absent if hash_ not in left_out]
+        for part in self.store.fetch(query, to_fetch):
             self.turned_at = time.monotonic()
             messages |= {entry.hash: entry.message for entry in part.messages if entry.hash in in_work_by_hash}
             self._note_malformed(part.malformed, tally)
@@ -289,11 +297,13 @@ class Walker:
             if (message := messages[hash_]) is not None
         ]
         ours = [entry for queue, entry in self.enqueuer.ours(entries) if queue is self.kind.queue]
-        if not ours:
+        if not ours and not waiting:
             return
-        tally.missing += len(ours)
-        metrics.STORE_MISSING.labels(self.kind.name).inc(len(ours))
-        tally.note(min(entry.message.timestamp or query.start for entry in ours))
+        tally.missing += len(ours) + len(waiting)
+        metrics.STORE_MISSING.labels(self.kind.name).inc(len(ours) + len(waiting))
+        tally.note(min((entry.message.timestamp or query.start for entry in ours), default=None))
+        if tally.oldest_missing is None:
+            tally.note(query.start)  # of what waits, the Store no longer has the oldest
         result = self.enqueuer.enqueue([entry for entry in ours if not in_work_by_hash[entry.hash]])
         tally.enqueued += result.sent
         metrics.STORE_ENQUEUED.labels(self.kind.name).inc(result.sent)

@@ -21,6 +21,16 @@ def claim(redis: Redis, hashes: Sequence[bytes], seconds: int) -> list[bool]:
         return [bool(was_set) for was_set in pipeline.execute()]
 
 
+def held(redis: Redis, hashes: Sequence[bytes]) -> set[bytes]:
+    """Return those of the messages (hashes of 32 bytes) that are claimed.
+
+    Raises:
+        RedisError: it is not known.
+    """
+    values = redis.mget(map(_key, hashes)) if hashes else []
+    return {hash_ for hash_, value in zip(hashes, values, strict=True) if value is not None}
+
+
 def release(redis: Redis, hashes: Iterable[bytes]) -> None:
     """Give claims back.
 

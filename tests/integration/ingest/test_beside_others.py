@@ -20,7 +20,7 @@ from wakupush.ingest.reconcile import walk
 from wakupush.ingest.reconcile.rest import Rest
 from wakupush.model.queues import DISPATCH, REST_WORKER
 from wakupush.postgres import ledger
-from wakupush.redis import watched
+from wakupush.redis import claims, watched
 from wakupush.redis.presence import Presence
 from wakupush.redis.sending import send_entries
 from wakupush.runtime.connections.redis import open_redis
@@ -104,6 +104,32 @@ def test_a_message_in_a_workers_hands_is_left_to_it(bench, recent_walks):
     assert (tally.missing, tally.enqueued) == (1, 0)
     assert bench.queued_hashes() == {}
     assert bench.watermark(own) < before + 10**9
+
+
+@pytest.mark.parametrize("node_url", ["nwaku"], indirect=True)
+def test_of_what_waits_only_the_oldest_is_fetched(bench, recent_walks, monkeypatch):
+    _, own, _ = recent_walks
+    own.walker.settle(SHARD, ago(20), None)
+    waiting = bench.send(ago=0, count=5, apart=1.0)
+    claims.claim(bench.redis, [entry.hash for entry in waiting], 120)
+    [lost] = bench.send(ago=2.5)
+    fetched = []
+    fetch = own.walker.store.fetch
+    monkeypatch.setattr(own.walker.store, "fetch", lambda query, names: fetched.extend(names) or fetch(query, names))
+    tally = looked_back(own)
+    assert (tally.missing, tally.enqueued) == (6, 1)
+    assert fetched == [waiting[0].hash, lost.hash]
+    assert bench.watermark(own) == waiting[0].message.timestamp - 1
+
+
+@pytest.mark.parametrize("node_url", ["nwaku"], indirect=True)
+def test_watermark_stays_if_a_store_lists_what_it_lacks(bench, recent_walks, monkeypatch):
+    _, own, _ = recent_walks
+    own.walker.settle(SHARD, watermark := ago(20), None)
+    claims.claim(bench.redis, [entry.hash for entry in bench.send(count=2)], 120)
+    monkeypatch.setattr(own.walker.store, "fetch", lambda *_: [])
+    looked_back(own)
+    assert bench.watermark(own) == int(watermark * 10**9)
 
 
 def test_dead_holders_claim_keeps_the_watermark(bench, recent_walks):
