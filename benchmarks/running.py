@@ -117,7 +117,7 @@ def relay(url: str, messages: list[Made]) -> None:
 
 def relay_at(url: str, messages: list[Made], rate: float) -> None:
     """Let messages arrive at the node at an even rate (a second)."""
-    every = max(1, int(rate / 100))
+    every = max(1, int(rate / 50))
     start_time = time.monotonic()
     for start in range(0, len(messages), every):
         time.sleep(max(0.0, start_time + start / rate - time.monotonic()))
