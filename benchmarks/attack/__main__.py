@@ -54,7 +54,7 @@ def world(population: int) -> Iterator[World]:
 
 
 def references(kinds: Sequence[str], messages: int, runs: int) -> tuple[dict[str, list[list[Cost]]], float]:
-    """Return what honest messages of these kinds and of each size cost, by run, and how many come through a second."""
+    """Return what honest messages of these kinds and of each size cost, by run, and how many a second are handled."""
     with world(messages) as opened:
         for traffic in honest.KINDS.values():
             warm_up(opened, traffic[0])
@@ -100,7 +100,7 @@ def main() -> int:
         costs, capacity = references(kinds, options.messages, options.runs)
         lines = {kind: list(map(line, runs)) for kind, runs in costs.items()}
         console.print(
-            f"{capacity:.0f} honest messages a second come through; {SHARE * capacity:.0f} come beside a flood"
+            f"the server handles {capacity:.0f} honest messages a second; {SHARE * capacity:.0f} come beside a flood"
         )
         for flood in floods:
             progress.update(task, advance=1, description=flood.name)

@@ -9,6 +9,7 @@ from itertools import cycle, islice
 from statistics import fmean
 
 from benchmarks.attack import honest
+from benchmarks.attack.aims import FIRST
 from benchmarks.attack.machine import Peaks, Share, chart_limits, used_by_all, used_by_others
 from benchmarks.attack.stored import Stored
 from benchmarks.attack.traffic import Message, Traffic, flat, size
@@ -26,6 +27,12 @@ MOST_BYTES = 50_000_000
 WARM = 50
 #: Seconds until honest traffic beside a flood counts as lost.
 PATIENCE = 60.0
+#: Shares of the rate of messages that wait at once at which an even rate is tried, each for so many seconds. Tasks are
+#: smaller then, so a message costs more.
+SHARES = (0.8, 0.65, 0.5, 0.4, 0.3)
+TRIED_SECONDS = 15.0
+#: The p99 of requests and queries, in seconds, up to which the server keeps up.
+KEPT_UP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +144,22 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
 
 
 def capacity(world: World, count: int) -> float:
-    """Return how many honest messages a second come through while they arrive: generator and node have their share."""
+    """Return how many honest messages a second, at an even rate, the server can handle together with all around it.
+
+    It is one of some shares of the rate at which they come through if all wait at once.
+    """
     messages = honest.mixed(world, count)
     world.derive_nothing()
     world.rest()
     start_time = time.monotonic()
     relay(world.stack.node_url, messages)
     world.rest()
-    return count / (time.monotonic() - start_time)
+    at_once = count / (time.monotonic() - start_time)
+    for share in SHARES:
+        tried = felt(world, share * at_once, TRIED_SECONDS)
+        if tried.p99 <= KEPT_UP_SECONDS and tried.slowest_first <= FIRST:
+            break
+    return share * at_once
 
 
 def felt(world: World, rate: float, seconds: float, flood: Traffic | None = None) -> Felt:
