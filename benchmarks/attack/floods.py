@@ -145,7 +145,7 @@ FLOODS = (
         power=Power.QUERY,
         honest="first query",
     ),
-    Flood(name="queries for 1,000 keys", make=asking("known", 999), most=200, **_QUERY),
+    Flood(name="queries for 1,000 keys", make=asking("queried_user", 999), most=200, **_QUERY),
     Flood(name="queries for a user with full lists", make=asking("heavy"), most=20, **_QUERY),
     Flood(name="queries sealed again", make=replays, **_QUERY),
     Flood(name="pushes to invented device tokens", make=naming("invented", 1), **_PUSH),

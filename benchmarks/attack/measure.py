@@ -113,6 +113,7 @@ def cost(world: World, traffic: Traffic, count: int) -> Cost:
     world.derive_nothing()
     most = bounds(world, traffic)[1]
     world.rest()
+    time.sleep(WALKS)  # what came before is no longer walked over
     idle = idle_cpu(stack)
     messages = traffic.make(world, min(count, most))
     if not traffic.derives:
