@@ -82,6 +82,7 @@ _CHANGE = {"power": Power.CHANGE, "honest": "request"}
 _REGISTER = {"power": Power.REGISTER, "honest": "registration", "purpose": True}
 _QUERY = {"power": Power.QUERY, "honest": "query"}
 _PUSH = {"power": Power.PUSH, "honest": "request"}
+_PUSHES = {"power": Power.PUSH, "honest": "request of 20"}
 
 FLOODS = (
     Flood(name="junk of 1 byte", make=junk(1), **_PUBLISH),
@@ -149,7 +150,7 @@ FLOODS = (
     Flood(name="queries for a user with full lists", make=asking("heavy"), most=20, **_QUERY),
     Flood(name="queries sealed again", make=replays, **_QUERY),
     Flood(name="pushes to invented device tokens", make=naming("invented", 1), **_PUSH),
-    Flood(name="pushes of which gorush refuses one in 20", make=naming("spoiled", 20), most=200, **_PUSH),
+    Flood(name="pushes of which gorush refuses one in 20", make=naming("spoiled", 20), most=200, **_PUSHES),
     Flood(name="pushes to one device", make=naming("open", 1), **_PUSH),
-    Flood(name="pushes to 20 devices with full lists", make=naming("listed", 20), most=200, **_PUSH),
+    Flood(name="pushes to 20 devices with full lists", make=naming("listed", 20), most=200, **_PUSHES),
 )

@@ -62,6 +62,7 @@ KINDS = {
         Traffic(name="request", make=requests(1, 64)),
         Traffic(name="request, 100 items", make=requests(ITEMS, ITEM_BYTES), most=40),
     ),
+    "request of 20": (Traffic(name="request, 20 items", make=requests(20, 64), most=200),),
     "query": (
         Traffic(name="query", make=queries(1)),
         Traffic(name="query, 100 users", make=queries(QUERIED), most=100),
