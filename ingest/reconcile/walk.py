@@ -280,10 +280,8 @@ class Walker:
         absent = [hash_ for hash_ in messages if hash_ in in_work_by_hash and messages[hash_] is None]
         held = claims.held(self.enqueuer.redis, absent)
         waiting = [hash_ for hash_ in absent if hash_ in held or in_work_by_hash[hash_]]
-        if tally.oldest_missing is None:
-            # It is the oldest of those that wait: the watermark needs its time, and no other.
-            waiting = waiting[1:]
-        left_out = set(waiting)
+        # Of those that wait, the watermark needs the time of the oldest alone.
+        left_out = set(waiting[1:] if tally.oldest_missing is None else waiting)
         to_fetch = [hash_ for hash_ in absent if hash_ not in left_out]
         for part in self.store.fetch(query, to_fetch):
             self.turned_at = time.monotonic()
@@ -297,10 +295,10 @@ class Walker:
             if (message := messages[hash_]) is not None
         ]
         ours = [entry for queue, entry in self.enqueuer.ours(entries) if queue is self.kind.queue]
-        if not ours and not waiting:
+        if not ours and not left_out:
             return
-        tally.missing += len(ours) + len(waiting)
-        metrics.STORE_MISSING.labels(self.kind.name).inc(len(ours) + len(waiting))
+        tally.missing += len(ours) + len(left_out)
+        metrics.STORE_MISSING.labels(self.kind.name).inc(len(ours) + len(left_out))
         tally.note(min((entry.message.timestamp or query.start for entry in ours), default=None))
         if tally.oldest_missing is None:
             tally.note(query.start)  # of what waits, the Store no longer has the oldest
